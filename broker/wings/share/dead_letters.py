@@ -9,14 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from minibroker.broker.cluster.state import ClusterState, TopicState
-from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_changes import NewTopic, result_of
-from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group_configs import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC, GroupConfigs
+from minibroker.broker.parts import BrokerParts
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.time.clock import Clock
 from minibroker.broker.wings.share.asking import Asking
 from minibroker.broker.wings.share.partition import Archived, Run
 from minibroker.protocol.batches import iter_all_records, scan_batches
@@ -40,24 +37,11 @@ TOO_OFTEN = "The record has reached its delivery count limit."
 class DeadLetters:
     """Writes dead letters; one that cannot be written is logged, and lost to the queue."""
 
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        asking: Asking,
-        state: ClusterState,
-        admin: TopicAdmin,
-        *,
-        config: KafkaConfig,
-        configs: GroupConfigs,
-        clock: Clock,
-    ) -> None:
-        self._replicas = replicas
+    def __init__(self, parts: BrokerParts, asking: Asking, configs: GroupConfigs) -> None:
+        self._replicas, self._state, self._admin = parts.replica_manager, parts.state, parts.topic_admin
+        self._config, self._clock = parts.config, parts.timers.clock
         self._asking = asking
-        self._state = state
-        self._admin = admin
-        self._config = config
         self._configs = configs
-        self._clock = clock
 
     def put(self, group_id: str, topic_partition: TopicPartition, archived: Sequence[Archived]) -> Pending[None] | None:
         """Put these records into the group's queue, if it has one; end once they are written, or cannot be."""

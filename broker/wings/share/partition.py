@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -94,15 +95,13 @@ class Acknowledgement(NamedTuple):
     kinds: Sequence[int]
 
 
+@dataclass(slots=True)
 class InFlightBatch:
     """Records that were delivered together. `is_split` once their states may differ: as kafka 4.4 InFlightBatch."""
 
-    __slots__ = ("first", "is_split", "last")
-
-    def __init__(self, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
-        self.is_split = False
+    first: int
+    last: int
+    is_split: bool = False
 
     @property
     def size(self) -> int:

@@ -106,18 +106,8 @@ class ShareApis:
         may_describe = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
         if not all(may_describe[name] for name in body.subscribed_topic_names or ()):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        names = body.subscribed_topic_names
-        result = self._groups.beat(
-            HeartbeatRequest(
-                body.group_id,
-                body.member_id,
-                body.member_epoch,
-                body.rack_id,
-                names,
-                request.client_id or "",
-                client_host(client),
-            )
-        )
+        member = body.group_id, body.member_id, body.member_epoch, body.rack_id, body.subscribed_topic_names
+        result = self._groups.beat(HeartbeatRequest(*member, request.client_id or "", client_host(client)))
         return then(result, answered)
 
     # -- fetches and acknowledgements -------------------------------------------------------------------------
@@ -144,7 +134,7 @@ class ShareApis:
                     session.partitions.pop((topic_id, number), None)
         answers = self._acknowledge(group_id, member_id, acknowledged, client, renews=body.is_renew_ack)
         if epoch == FINAL_EPOCH:
-            self._end_session(group_id, member_id)
+            self.end_session(group_id, member_id)
             return then(answers, partial(self._fetched, body, {}, set(), []))
         ordered = list(session.partitions)
         if ordered:
@@ -188,29 +178,23 @@ class ShareApis:
     ) -> Body:
         make_row = ShareFetchResponse.row("responses.partitions")
         found = {(each.key.topic_id, each.key.partition): each for each in delivered}
+        nothing = Delivered(Key(body.group_id, NO_TOPIC_ID, 0), ErrorCode.NONE)
         topics: dict[bytes, list[Body]] = {}
         for each in dict.fromkeys((*failed, *sorted(fresh - failed.keys()), *found, *answered)):
-            topic_id, number = each
-            records = found.get(each)
-            acknowledgement = answered.get(each, Said())
-            error = failed.get(each, ErrorCode.NONE if records is None else records.error)
-            topics.setdefault(topic_id, []).append(
+            records, acknowledgement = found.get(each, nothing), answered.get(each, Said())
+            topics.setdefault(each[0], []).append(
                 make_row(
-                    partition=number,
-                    error_code=error,
-                    error_message=None,
+                    partition=each[1],
+                    error_code=failed.get(each, records.error),
                     acknowledge_error_code=acknowledgement.error,
                     acknowledge_error_message=acknowledgement.message,
                     current_leader=NO_LEADER,
-                    records=b"" if records is None else records.records,
-                    acquired_records=[]
-                    if records is None
-                    else [(run.first, run.last, run.delivery_count) for run in records.acquired],
+                    records=records.records,
+                    acquired_records=[(run.first, run.last, run.delivery_count) for run in records.acquired],
                 )
             )
         return ShareFetchResponse(
             error_code=ErrorCode.NONE,
-            error_message=None,
             acquisition_lock_timeout_ms=self._configs.value(body.group_id, RECORD_LOCK_MS),
             responses=list(topics.items()),
             node_endpoints=[],
@@ -224,7 +208,7 @@ class ShareApis:
         self._sessions.go_on(group_id, member_id, epoch)
         answers = self._acknowledge(group_id, member_id, rows_of(body.topics), client, renews=body.is_renew_ack)
         if epoch == FINAL_EPOCH:
-            self._end_session(group_id, member_id)
+            self.end_session(group_id, member_id)
 
         def answer(answered: Mapping[Partition, Said]) -> Body:
             topics: dict[bytes, list[tuple[int, ErrorCode, str | None, tuple[int, int]]]] = {}
@@ -232,7 +216,6 @@ class ShareApis:
                 topics.setdefault(topic_id, []).append((number, error, message, NO_LEADER))
             return ShareAcknowledgeResponse(
                 error_code=ErrorCode.NONE,
-                error_message=None,
                 acquisition_lock_timeout_ms=self._configs.value(group_id, RECORD_LOCK_MS),
                 responses=list(topics.items()),
                 node_endpoints=[],
@@ -240,19 +223,16 @@ class ShareApis:
 
         return then(answers, answer)
 
-    def _end_session(self, group_id: str, member_id: str) -> None:
+    def end_session(self, group_id: str, member_id: str) -> None:
+        """End a member's session, and give back what it holds."""
         session = self._sessions.close(group_id, member_id)
         keys = [] if session is None else [Key(group_id, *each) for each in session.partitions]
         self._partitions.release(keys, member_id)
 
-    def on_fenced(self, group_id: str, member_id: str) -> None:
-        """End the share session of a member that the group has removed."""
-        self._end_session(group_id, member_id)
-
     def on_closed(self, client: Client, reason: str) -> None:
         """End the sessions of a connection that has ended."""
         for group_id, member_id in self._sessions.of_connection(client.number):
-            self._end_session(group_id, member_id)
+            self.end_session(group_id, member_id)
             if not self._sessions.has(group_id):
                 self._partitions.rest(group_id)
 
@@ -338,16 +318,14 @@ class ShareApis:
         wanted = {name: [TopicPartition(name, number) for number in numbers] for name, numbers in topics}
         found = {each: self._offset_of(group, each, client) for places in wanted.values() for each in sorted(places)}
 
-        def id_of(name: str) -> bytes:
-            may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
-            return (self._groups.topics.id_of(name) if may_describe else None) or NO_TOPIC_ID
+        may_describe = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
 
         def answer(rows: Mapping[TopicPartition, Body]) -> Body:
             make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
             described = [
                 make_topic(
                     topic_name=name,
-                    topic_id=id_of(name),
+                    topic_id=(may_describe[name] and self._groups.topics.id_of(name)) or NO_TOPIC_ID,
                     partitions=[rows[each] for each in places],
                 )
                 for name, places in wanted.items()
@@ -483,7 +461,6 @@ def answered(result: HeartbeatResult) -> Body:
     assignment = result.assignment
     return ShareGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
-        error_message=None,
         member_id=result.member_id,
         member_epoch=result.member_epoch,
         heartbeat_interval_ms=result.heartbeat_interval_ms,

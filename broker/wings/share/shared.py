@@ -361,15 +361,11 @@ class SharedPartitions:
         limits, left = self.limits(asked.group_id), asked.max_records
         delivered = []
         for key, each in found:
-            if isinstance(each, ErrorCode):
-                delivered.append(Delivered(key, each))
-                continue
-            if each.error is not ErrorCode.NONE or not isinstance(each.records, FileSlice) or left <= 0:
-                if each.error is not ErrorCode.NONE:
-                    delivered.append(Delivered(key, each.error))
+            if isinstance(each, ErrorCode) or each.error is not ErrorCode.NONE:
+                delivered.append(Delivered(key, each if isinstance(each, ErrorCode) else each.error))
                 continue
             shared = self._find(key)
-            if shared is None or not shared.is_open:
+            if not isinstance(each.records, FileSlice) or left <= 0 or shared is None or not shared.is_open:
                 continue
             data = each.records.read()
             views = list(scan_batches(data, 0, len(data)))

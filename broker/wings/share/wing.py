@@ -74,15 +74,7 @@ class ShareWing(Wing):
             clock=clock,
             timer=timer,
         )
-        dead_letters = DeadLetters(
-            parts.replica_manager,
-            self._asking,
-            state,
-            parts.topic_admin,
-            config=config,
-            configs=configs,
-            clock=clock,
-        )
+        dead_letters = DeadLetters(parts, self._asking, configs)
         self._partitions = SharedPartitions(
             parts.replica_manager, self._asking, dead_letters, configs=configs, clock=clock, timer=timer
         )
@@ -95,7 +87,7 @@ class ShareWing(Wing):
             clock=clock,
             timer=timer,
             prepare=self._prepare,
-            on_fenced=lambda group_id, member_id: self._apis.on_fenced(group_id, member_id),
+            on_fenced=lambda group_id, member_id: self._apis.end_session(group_id, member_id),
             asking=self._asking,
             records_of=self.shared_records,
         )
@@ -152,18 +144,10 @@ class ShareWing(Wing):
         """The runs of records in flight of a group, in order: topic, partition, first and last offset, state,
         deliveries; and while a member has them, its id, since when and for how long still, in ms."""
         now_ms = self._parts.timers.clock.monotonic_ms()
-        return [
-            (
-                shared.name.topic,
-                shared.name.partition,
-                run.first,
-                run.last,
-                run.state.name.lower(),
-                run.delivery_count,
-                run.member_id if run.state is State.ACQUIRED else "",
-                now_ms - run.since_ms if run.state is State.ACQUIRED else 0,
-                run.until_ms - now_ms if run.state is State.ACQUIRED else 0,
-            )
-            for shared in self._partitions.shared_by(group_id)
-            for run in shared.partition.runs
-        ]
+        found = []
+        for shared in self._partitions.shared_by(group_id):
+            for run in shared.partition.runs:
+                is_held = run.state is State.ACQUIRED
+                held = (run.member_id, now_ms - run.since_ms, run.until_ms - now_ms) if is_held else ("", 0, 0)
+                found.append((*shared.name, run.first, run.last, run.state.name.lower(), run.delivery_count, *held))
+        return found
