@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
@@ -303,3 +304,41 @@ def test_a_cluster_of_two_has_share_groups() -> None:
         sharer = Sharer(cluster, "g", "t")
         sharer.take_all(lambda offset: ACCEPT, lambda: sharer.accepted == {0})
         sharer.close()
+
+
+def test_a_leader_that_knew_a_group_begins_where_it_is_reset_to(cluster: Cluster, admin: AdminClient) -> None:
+    scene = Scene(cluster, admin)
+    group = f"{scene.name}-raw"
+    configure(cluster, group, share_auto_offset_reset="earliest")
+    own: dict[str, Any] = {"group_id": group, "member_id": "m"}
+    size: dict[str, Any] = {
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 500,
+        "batch_size": 500,
+        "forgotten_topics": [],
+    }
+    at = [parse_address(cluster.broker(each).bootstrap_servers) for each in (LEADER, COORDINATOR)]
+    with Connection(at[0], client_id="m") as leader, Connection(at[1], client_id="m") as coordinator:
+        topic_id = leader.ask(ApiKey.METADATA, 12, topics=[(bytes(16), scene.name)]).topics[0].topic_id
+
+        def beat(epoch: int) -> bool:
+            body: dict[str, Any] = {"member_epoch": epoch, "rack_id": None, "subscribed_topic_names": [scene.name]}
+            return not coordinator.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **own, **body).error_code
+
+        def first_offset() -> int:
+            topics: list[Any] = [(topic_id, [(0, [])])]
+            fetched = leader.ask(
+                ApiKey.SHARE_FETCH, 2, **own, **size, share_session_epoch=0, max_wait_ms=10_000, topics=topics
+            )
+            leader.ask(ApiKey.SHARE_FETCH, 2, **own, **size, share_session_epoch=-1, max_wait_ms=0, topics=[])
+            return int(fetched.responses[0].partitions[0].acquired_records[0].first_offset)
+
+        until(lambda: beat(0))
+        assert first_offset() == 0
+        assert beat(-1)
+        altered = coordinator.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, group_id=group, topics=[(scene.name, [(0, 5)])])
+        assert altered.responses[0].partitions[0].error_code == 0
+        assert beat(0)
+        assert first_offset() == 5
+    scene.sharer.close()

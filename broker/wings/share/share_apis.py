@@ -122,6 +122,8 @@ class ShareApis:
         if body.is_renew_ack and (body.max_wait_ms or body.min_bytes or body.max_bytes or body.max_records):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if epoch == FIRST_EPOCH:
+            if self._is_in_cluster and not self._sessions.has(group_id):
+                self._partitions.rest(group_id)  # another broker may have changed its states
             session = self._sessions.open(group_id, member_id, client.number, rows)
             fresh = set(rows)
         else:
