@@ -1,10 +1,10 @@
 """`python -m tests.mutants.kinds --seed 1 --count 12`: which kind of test kills which mutants, of a sample.
 
 The sample is drawn from the mutants of what a broker does with records, groups, transactions and the cluster. Each is
-planted in a copy of the tree, and each kind of test runs on it: the unit tests of its package, the books and recorded
-conversations, the exhaustive small scopes, the simulation of three brokers and of one, and rounds of the nemesis.
-Prints the rows of a table for docs/testing.md. A kind that takes longer than `LIMIT_SECONDS` counts as one that kills
-nothing.
+planted in a copy of the tree, and each kind of test runs on it: the unit tests that resemble it most, the books and
+recorded conversations, the exhaustive small scopes, the simulation of three brokers and of one, and rounds of the
+nemesis. Prints the rows of a table for docs/testing.md. A kind that takes longer than `LIMIT_SECONDS` counts as one
+that kills nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.mutants.__main__ import FAST, copy_tree
-from tests.mutants.table import Mutant, mutants
+from tests.mutants.__main__ import FAST, Likely, copy_tree
+from tests.mutants.table import ROOT, Mutant, mutants
 
 SAMPLED = (
     "broker/replica/",
@@ -39,10 +39,9 @@ SIMULATE = (sys.executable, "-m", "minibroker", "simulate")
 
 def commands(mutant: Mutant, seeds: int, rounds: int) -> dict[str, list[tuple[str, ...]]]:
     """The commands of each kind, of which one that fails kills; what killed the mutant last comes first."""
-    package = f"tests/{mutant.file.partition('/')[0]}"
     is_unit = not mutant.killer.startswith(BOOKS)
-    without_books = [f"--ignore={each}" for each in BOOKS]
-    unit: list[tuple[str, ...]] = [(*PYTEST, package, *without_books)]
+    likely = [file for stage in Likely(ROOT).stages(mutant, is_near=True)[:2] for file in stage if file not in BOOKS]
+    unit: list[tuple[str, ...]] = [(*PYTEST, *likely)]
     books: list[tuple[str, ...]] = [(*PYTEST, *BOOKS)]
     (unit if is_unit else books).insert(0, (*PYTEST, mutant.killer))
     return {

@@ -19,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 from minibroker.broker.cluster.controller import Image, brokers_changed, change_isr, choose_leader
@@ -45,6 +44,7 @@ from minibroker.broker.wings.several.following import (
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import EpochEntry, LeaderEpochCache
 
@@ -116,7 +116,7 @@ class ModelLog:
     """A log in memory, as far as roles use it."""
 
     topic_partition = PLACE
-    config = SimpleNamespace(min_insync_replicas=1)
+    config = LogConfig(min_insync_replicas=1)
     log_start_offset = 0
 
     def __init__(self, node: Node) -> None:
