@@ -465,7 +465,10 @@ class Log:
         # With a snapshot at its start, recovery of the new segment needs none of the old ones.
         self.producer_state.update_map_end_offset(new_offset)
         self.producer_state.take_snapshot()
+        rolled = self.segments.active
         self.segments.roll(new_offset, self.config, now_ms=now_ms)
+        # Its indexes are not on disk yet, whatever was flushed of it while it was active.
+        self.recovery_point = min(self.recovery_point, rolled.base_offset)
         self._end_metadata = None
         logger.info("%s: rolled a new segment at offset %d", self.topic_partition, new_offset)
 

@@ -176,6 +176,21 @@ class TestFlushingMeanwhile:
         self.flush_while(log, monkeypatch, lambda: log.roll(NOW_MS))
         assert log.has_unflushed_segments
 
+    def test_a_segment_that_was_flushed_before_it_was_rolled_is_flushed_again_with_its_indexes(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send_transactional(log, 0, 0, "a")
+        end_transaction(log, 0, is_commit=False)
+        log.flush()
+        log.roll(NOW_MS)
+        assert log.recovery_point == 0  # a start after a crash makes the indexes from here on again
+
+        forced = forced_files(monkeypatch)
+        log.flush()
+
+        assert "00000000000000000000.txnindex" in forced
+        assert log.recovery_point == log.log_end_offset
+
     def test_records_cut_off_during_a_flush_are_not_counted(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a", "b")
         append(log, "c")
