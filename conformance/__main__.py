@@ -13,7 +13,6 @@ from itertools import islice
 
 from minibroker.client.address import parse_address
 from minibroker.conformance.generator import FAMILIES
-from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.judge import BrokerUnusableError, Judge
 from minibroker.conformance.recordings import NAMES, Name, books, name_of, read_recording
 from minibroker.conformance.report import Report
@@ -86,7 +85,8 @@ def main(argv: Sequence[str]) -> int:
     parser = arguments()
     options = parser.parse_args(argv)
     if options.settings:
-        print("".join(f"{name}={value}\n" for name, value in SETTINGS.items()), end="")
+        settings = read_recording(options.release).settings
+        print("".join(f"{name}={value}\n" for name, value in settings.items()), end="")
         return 0
     if options.address is None:
         parser.error("name the broker, as in `minibroker conform localhost:9092`")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from minibroker import Broker
 from minibroker.conformance.answers import Differing, Plain, differing
 from minibroker.conformance.conversation import NO_ANSWER
-from minibroker.conformance.holding import SETTINGS, cleaning
+from minibroker.conformance.holding import cleaning
 from minibroker.conformance.patient_peer import PatientPeer
 from minibroker.conformance.recordings import Delta, Name, Recording, digest_of, of_version, patched
 from minibroker.conformance.shrinking import essential_steps, fewer_steps
@@ -244,7 +244,7 @@ class Judge:
     @cached_property
     def _reference(self) -> Side:
         """A minibroker that answers in place of Apache Kafka."""
-        settings: dict[str, Any] = SETTINGS | {"broker.id": 0}
+        settings: dict[str, Any] = self._recording.settings | {"broker.id": 0}
         if not self._side.has(ApiKey.CREATE_TOPICS, 2):
             settings["num.partitions"] = self._side.default_partitions()
         self._broker = Broker(settings=settings, act_as=self._recording.act_as).start()

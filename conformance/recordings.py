@@ -17,9 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.broker.config.profiles import RELEASES
+from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.conformance.answers import Plain, differing
 from minibroker.conformance.generator import FAMILIES, generated
+from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.steps import Batch, Joined, Script, Step, Wrapper, read_script
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.schema import Array
@@ -27,7 +28,15 @@ from minibroker.protocol.schema import Array
 FOLDER = Path(__file__).parent / "recorded"
 BOOKS = "books.json.gz"
 Name = int | str  # of a conversation: the seed of a generated one, the title of one of a book
-NAMES = {"2.0": "2.0.1", "3.9": "3.9.1", "4.4": "4.4.0"}
+NAMES = {
+    "0.10": "0.10.2.2",
+    "0.11": "0.11.0.3",
+    "1.1": "1.1.1",
+    "2.0": "2.0.1",
+    "2.8": "2.8.2",
+    "3.9": "3.9.1",
+    "4.4": "4.4.0",
+}
 DIGEST_CHARACTERS = 10
 FETCH, FIRST_VERSION_OF_BATCHES = 1, 4
 # What 4.0 no longer takes: formats before batches, and segments of less than 1 MiB.
@@ -59,6 +68,11 @@ class Recording(NamedTuple):
     def act_as(self) -> str | None:
         """The profile that a minibroker answers with in place of this release; None if it is the newest."""
         return self.name if self.name in RELEASES else None
+
+    @property
+    def settings(self) -> dict[str, str | int]:
+        """What the release and a broker beside it are started with."""
+        return {name: value for name, value in SETTINGS.items() if profile_of(self.name).has_setting(name)}
 
     def script(self, name: Name) -> Script:
         return script_of(name, self.versions)

@@ -1,6 +1,6 @@
 """python -m tests.conformance.digests NAME: record the digests of what Apache Kafka answers, for `minibroker conform`.
 
-NAME is 2.0, 3.9 or 4.4. A conversation is recorded if Apache Kafka answers it alike twice. What a minibroker answers
+NAME is one of 0.10 to 4.4. A conversation is recorded if Apache Kafka answers it alike twice. What a minibroker answers
 otherwise is recorded with it, unless that is much. `--books` records those of the books anew (`portable.py`), and
 leaves the generated ones.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from benchmarks.kafka_jars import COORDINATES
 from benchmarks.later_kafka import LaterKafka
 from minibroker import Broker
 from minibroker.broker.config.profiles import RELEASES
@@ -40,6 +41,7 @@ from minibroker.conformance.recordings import (
 )
 from minibroker.conformance.steps import Script
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.api_table import RELEASES_UNTIL_2_0
 from tests.conformance.pair import KAFKA_SETTINGS, PREFIX
 from tests.conformance.portable import can_be_asked, portable
 
@@ -48,6 +50,7 @@ UNSTABLE: dict[str, tuple[str, ...]] = {
     "2.0": ("groups and client metrics are described in every version",),  # names the first resource of a hash set
     "4.4": ("commits of members",),  # with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID
 }
+COORDINATES_OF_2_8 = (*COORDINATES[:2], "org.apache.kafka:kafka_2.13:{release}")
 MOST_DELTAS = 2000  # characters of a conversation
 ANSWER_SECONDS = 3.0
 SETTINGS_SECONDS = 0.2  # until altered configs are in effect
@@ -57,8 +60,10 @@ SETTINGS_SECONDS = 0.2  # until altered configs are in effect
 def apache_kafka(name: str, directory: Path) -> Iterator[tuple[str, int]]:
     """The address of that release. Raises KafkaUnavailable."""
     settings = SETTINGS | KAFKA_SETTINGS
-    if name == "2.0":
-        kafka: Any = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
+    if name in (*RELEASES_UNTIL_2_0, "2.8"):
+        coordinates = COORDINATES if name in RELEASES_UNTIL_2_0 else COORDINATES_OF_2_8
+        jars = kafka_jars(release=NAMES[name], coordinates=coordinates)
+        kafka: Any = ApacheKafka(jars, directory, settings=settings, heap="512m")
     else:
         kafka = LaterKafka(directory, {key: str(each) for key, each in settings.items()}, release=NAMES[name])
     try:
@@ -89,7 +94,7 @@ def record(
 ) -> None:
     """Record conversations until so many are kept, beside those of `before`."""
     act_as = name if name in RELEASES else None
-    ours = Broker(settings=SETTINGS | {"broker.id": 0}, act_as=act_as)
+    ours = Broker(settings=Recording(name, {}, {}, {}).settings | {"broker.id": 0}, act_as=act_as)
     digests: dict[Name, str] = {}
     deltas: dict[Name, list[Delta]] = {}
 

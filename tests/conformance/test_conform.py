@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from minibroker import Broker
 from minibroker.conformance import judge
 from minibroker.conformance.__main__ import main
-from minibroker.conformance.holding import SETTINGS
-from minibroker.conformance.recordings import read_recording
+from minibroker.conformance.holding import SETTINGS, wait_for_coordinator
+from minibroker.conformance.patient_peer import PatientPeer
+from minibroker.conformance.recordings import NAMES, digest_of, read_recording
 from tests.conformance.planted import MUTANTS, WRONG, found
 
 pytestmark = pytest.mark.integration
@@ -45,6 +47,29 @@ def test_a_broker_that_answers_as_apache_kafka_has_no_difference(
     assert "30 conversations in" in printed
     assert "0 differences, 0 APIs" in printed
     assert status == 0
+
+
+@pytest.mark.parametrize("release", NAMES)
+@pytest.mark.parametrize("most", [8, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)])])
+def test_a_broker_that_acts_as_a_release_answers_as_it_was_recorded(release: str, most: int) -> None:
+    """What it answers otherwise is in the recording, and in docs/profiles.md; nothing else is."""
+    recording = read_recording(release)
+    scripts = {name: recording.script(name) for name in recording.digests if name not in recording.deltas}
+    # A conversation in which requests wait depends on how busy the machine is.
+    plain = [name for name, script in scripts.items() if all(step.kind == "call" for step in script)]
+    asked = plain[:: max(1, len(plain) // most)]
+    with Broker(settings=recording.settings | {"broker.id": 0}, act_as=release) as acting:
+        host, port = acting.bootstrap_servers.split(":")
+        with closing(PatientPeer(host, int(port), answer_seconds=30.0)) as peer:
+            wait_for_coordinator(peer)
+            otherwise = [
+                name
+                for number, name in enumerate(asked)
+                if digest_of(scripts[name], peer.hold(scripts[name], f"r{number:06d}-")) != recording.digests[name]
+            ]
+
+    assert len(asked) >= min(most, 100)
+    assert otherwise == []
 
 
 def test_a_difference_has_its_requests_and_both_answers(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
