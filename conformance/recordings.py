@@ -71,7 +71,7 @@ class Recording(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str | int]:
-        """What the release and a broker beside it are started with."""
+        """The settings of the release, and of a broker beside it."""
         return {name: value for name, value in SETTINGS.items() if profile_of(self.name).has_setting(name)}
 
     def script(self, name: Name) -> Script:
