@@ -31,6 +31,7 @@ from minibroker.storage.files.socket_path import socket_address
 logger = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 1 << 20
+SCALARS = frozenset({"bool", "float", "int", "str"})  # parameters that no list or object of JSON can be
 READ_BYTES = 1 << 16
 BACKLOG = 128
 OWNER_ONLY_UMASK = 0o177  # mode 0600
@@ -106,6 +107,11 @@ class Calls:
             signature.bind(**arguments)
         except TypeError as error:
             raise ControlError(str(error)) from error
+        for each, value in arguments.items():
+            known = signature.parameters.get(each)
+            of_type = "" if known is None else str(known.annotation).removesuffix(" | None")
+            if isinstance(value, list | dict) and of_type in SCALARS:
+                raise ControlError(f"{each} is one value ({of_type}), not a list or an object")
         return call, arguments
 
 

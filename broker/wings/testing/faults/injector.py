@@ -139,8 +139,9 @@ class FaultInjector(Stage):
 
     def lift(self, fault_id: int) -> None:
         """Lift a fault; requests it holds back go on at once. Ignores ids of an earlier process."""
-        if isinstance(fault_id, int) and fault_id in self._faults:
-            self._faults[fault_id].lifted.set()
+        fault = self._faults.get(fault_id)
+        if fault is not None:
+            fault.lifted.set()
         self._active = [fault for fault in self._active if fault.is_active]
 
     def lift_all(self) -> None:
@@ -162,7 +163,7 @@ class FaultInjector(Stage):
         return sorted((each.number, each.address, each.client_id) for each in self._open_clients())
 
     def _fault(self, fault_id: int) -> Fault:
-        if not isinstance(fault_id, int) or fault_id not in self._faults:
+        if fault_id not in self._faults:
             raise ValueError(
                 f"unknown fault {fault_id!r}: faults end with the broker's process, and the newest"
                 f" {self._kept_max} are remembered"
