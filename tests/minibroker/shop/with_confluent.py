@@ -87,10 +87,10 @@ def book_payments(servers: str, group: str, orders: str, payments: str, is_enoug
                 offsets = consumer.position(consumer.assignment())
                 producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
                 producer.commit_transaction()
-            except KafkaException as error:
-                if error.args[0].txn_requires_abort():
+            except KafkaException:
+                try:
                     producer.abort_transaction()
-                else:
+                except KafkaException:  # fenced: the broker has aborted it
                     producer = booking(servers, group)
                 for each in reversed(messages):
                     consumer.seek(TopicPartition(each.topic(), each.partition(), each.offset()))
