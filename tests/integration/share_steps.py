@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -155,10 +155,20 @@ class Stage:
 
     def write(self, *values: str | None, topic: str = "t", partition: int = 0, **more: Any) -> None:
         """Write one batch."""
-        producer = Producer(self._address | {"linger.ms": 60_000})
-        for value in values:
-            producer.produce(self.topic(topic), value, partition=partition, **more)
-        assert producer.flush(SECONDS) == 0
+        errors: list[Any] = [KafkaError._UNKNOWN_PARTITION]
+        while errors:  # a broker may not know the partition yet
+            assert set(errors) == {KafkaError._UNKNOWN_PARTITION}, errors
+            errors.clear()
+            producer = Producer(self._address | {"linger.ms": 60_000})
+            for value in values:
+                producer.produce(
+                    self.topic(topic),
+                    value,
+                    partition=partition,
+                    on_delivery=lambda error, _: errors.append(error.code()) if error else None,
+                    **more,
+                )
+            assert producer.flush(SECONDS) == 0
 
     def transaction(self, *values: str) -> Producer:
         """Write records in a transaction, and leave it open."""
