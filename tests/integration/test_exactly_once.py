@@ -25,9 +25,7 @@ from typing import IO
 import pytest
 from confluent_kafka import Producer
 
-from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.broker.transaction.transaction import TransactionState
-from minibroker.protocol.api_table import RELEASES_UNTIL_2_0
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION, TransactionRecord, decode_value
 from tests.integration.clients import UnavailableError, go_program, java_driver, node_program, python_driver
@@ -45,7 +43,6 @@ READ_SECONDS = 30.0
 SLOWEST_RECORDS_A_SECOND = 100
 LONGEST_BEFORE_A_KILL_SECONDS = 0.3  # after more was written: at any moment of what is done with it
 LOOK_AGAIN_SECONDS = 0.02
-FIRST_RELEASE = next(iter(RELEASES))
 SOURCE, TARGET, GROUP = "source", "target", "transformers"
 SETTINGS: dict[str, str | int] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -210,39 +207,6 @@ def test_each_record_comes_out_once_and_in_order_after_kills(
     have = {"source": written, "target": found, "reader": reader.values}
     wrong = {name: differences(values, source.values) for name, values in have.items()}
     assert wrong == {"source": [], "target": [], "reader": []}
-
-
-@OF_TRANSACTIONS
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("release", "library"),
-    [
-        (release, library)
-        for release in RELEASES
-        for library in PROGRAMS
-        # 0.10 has no transactions, and Java's client asks for TxnOffsetCommit v3 (Kafka 2.5).
-        if release != FIRST_RELEASE and not (library.startswith("java") and release in RELEASES_UNTIL_2_0)
-    ],
-)
-def test_a_client_transforms_in_transactions_with_each_release(
-    release: str, library: str, start_minibroker: StartMinibroker, tmp_path: Path
-) -> None:
-    """It writes, reads in a group and commits in the versions of the release, refused ones left out."""
-    given = {name: value for name, value in SETTINGS.items() if profile_of(release).has_setting(name)}
-    broker = start_minibroker("--act-as", release, settings=given).wait_until_ready()
-    for topic in (SOURCE, TARGET):
-        create_topic(broker, topic, partitions=PARTITIONS)
-    source = Source(broker.bootstrap)
-    source.write(200)
-
-    with transforming([library], broker.bootstrap, tmp_path / "transformers.log") as (transformers, reader):
-        deadline = Deadline(READ_SECONDS * 4)
-        while reader.count < source.count:
-            deadline.seconds_left(f"{source.count} records, have {reader.count}")
-            transformers.start_those_that_ended()
-            time.sleep(LOOK_AGAIN_SECONDS)
-
-    assert reader.values == source.values
 
 
 def ended_transactions(data_dir: Path) -> Iterator[TransactionRecord]:
