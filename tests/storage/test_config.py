@@ -41,7 +41,7 @@ KAFKA_DEFAULTS = {
     "unclean.leader.election.enable": "false",
 }
 # As later Kafka does.
-LATER_DEFAULTS = {"max.compaction.lag.ms": "9223372036854775807"}
+LATER_DEFAULTS = {"max.compaction.lag.ms": "9223372036854775807", "errors.deadletterqueue.group.enable": "false"}
 
 
 def test_names_and_defaults_are_kafkas() -> None:
@@ -171,10 +171,11 @@ def test_a_format_version_stands_for_a_record_format(version: str, magic: int) -
     assert LogConfig.from_props({"message.format.version": version}, DEFAULTS).magic == magic
 
 
-def test_every_setting_but_the_throttled_replicas_has_a_broker_default() -> None:
-    without = [name for name, row in TOPIC_CONFIGS.items() if not row.server_names]
+def test_every_setting_but_those_of_one_topic_has_a_broker_default() -> None:
+    without = {name for name, row in TOPIC_CONFIGS.items() if not row.server_names}
 
-    assert without == ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"]
+    throttled = {f"{role}.replication.throttled.replicas" for role in ("leader", "follower")}
+    assert without == {*throttled, "errors.deadletterqueue.group.enable"}
     assert TOPIC_CONFIGS["retention.ms"].server_names[0] == "log.retention.ms"
 
 
