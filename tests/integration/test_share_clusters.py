@@ -222,6 +222,8 @@ def test_groups_are_described_reset_and_deleted(
         ["3", "available", "1"],
         ["4-11", "acquired", "1"],
     ]
+    with cluster.broker(COORDINATOR).explain(api="ShareGroupHeartbeat") as beats:
+        beats.wait(1)  # librdkafka says once that it leaves, and would say so to the coordinator of before
     scene.sharer.close()
     until(lambda: "Empty" in groups("describe", scene.name))
     groups("reset", scene.name, "--to", "5", "--execute")

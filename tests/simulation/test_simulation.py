@@ -116,7 +116,7 @@ def test_every_old_rule_has_its_story() -> None:
 @pytest.mark.parametrize(
     ("planted", "seed"),
     [
-        ("hw-goes-back", 8),
+        ("hw-goes-back", 34),
         ("kafka-9144", 2),
         ("journal-compaction", 3),
         ("kip-890", 13),
