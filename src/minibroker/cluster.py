@@ -66,7 +66,7 @@ class Cluster(Administered, ClusterVerbs):
             raise ValueError(f"{len(racks)} racks for {brokers} brokers; each broker has one")
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-cluster-"))
         self._data_dir = self._work_dir if data_dir is None else Path(data_dir)
-        common: dict[str, object] = {**settings_of_cluster(brokers), **(settings or {})}
+        common: dict[str, object] = {**settings_of_cluster(brokers, of_each.get("act_as")), **(settings or {})}
         try:
             self._security = secured(
                 security, self._work_dir / "certificates", users=users, mechanisms=mechanisms, acls=acls

@@ -26,6 +26,7 @@ from minibroker.protocol.message_rows import columns
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
+from minibroker.storage.cluster_settings import settings_of_cluster
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.broker.asking import rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
@@ -186,6 +187,15 @@ def test_settings_of_a_release_and_after_it() -> None:
     assert config.warnings == [f"{name} is not a setting of Kafka 0.10, which this broker acts as"]
     assert config.offsets_retention_minutes == 7
     assert KafkaConfig({}, profile=profile_of("1.1")).offsets_retention_minutes == 1440
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_cluster_gives_its_brokers_the_settings_that_their_release_has(name: str) -> None:
+    settings, of_all = settings_of_cluster(3, name), settings_of_cluster(3, None)
+
+    assert KafkaConfig(settings, profile=profile_of(name)).warnings == []
+    left_out = dict(of_all.items() - settings.items())
+    assert len(KafkaConfig(left_out, profile=profile_of(name)).warnings) == len(left_out)
 
 
 @pytest.mark.parametrize("given", [{"compression.type": "zstd"}, {"log.message.format.version": "2.0"}])

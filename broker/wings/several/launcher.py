@@ -120,7 +120,7 @@ class Launcher:
             command += ["--listen", self.addresses.get(broker_id, f"{self._host}:{port}")]
         command += ["--data-dir", str(self.directory / str(broker_id)), "--cluster", str(self.directory / "cluster")]
         command += ["--ready-file", str(ready_file), "--control", str(self.control_of(broker_id))]
-        for name, value in settings_of_cluster(self._count).items():
+        for name, value in settings_of_cluster(self._count, options.act_as).items():
             command += ["--set", f"{name}={value}"]
         command += [of_broker(each, broker_id) for each in self._passed]
         if options.metrics is not None:
