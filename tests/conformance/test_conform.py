@@ -52,7 +52,7 @@ def test_a_broker_that_answers_as_apache_kafka_has_no_difference(
 @pytest.mark.parametrize("release", NAMES)
 @pytest.mark.parametrize("most", [8, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)])])
 def test_a_broker_that_acts_as_a_release_answers_as_it_was_recorded(release: str, most: int) -> None:
-    """The recording and docs/profiles.md have what it answers otherwise."""
+    """The recording has what it answers otherwise, and docs/profiles.md the common kinds."""
     recording = read_recording(release)
     scripts = {name: recording.script(name) for name in recording.digests if name not in recording.deltas}
     # A conversation in which requests wait depends on how busy the machine is.
