@@ -494,6 +494,18 @@ def steps_to(reached: Mapping[int, tuple[int, str]], key: int) -> list[str]:
     return steps[::-1]
 
 
+def told(name: str, search: Callable[[], Explored]) -> int:
+    """Search, and print what was found, behind `name`; return the exit status."""
+    began = time.monotonic()
+    explored = search()
+    all_of_them = ", which are all" if explored.is_whole else ""
+    print(f"{name}{explored.states} states in {time.monotonic() - began:.0f} s{all_of_them}")
+    for step in explored.steps:
+        print(f"  {step}")
+    print(explored.wrong or "nothing is wrong", flush=True)
+    return 1 if explored.wrong else 0
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.small_scope", description=__doc__.split("\n")[0])
     parser.add_argument("--states", type=int, default=1_000_000)
@@ -504,15 +516,7 @@ def main(argv: list[str]) -> int:
             parser.add_argument(f"--{name}", type=int, default=value)
     options = vars(parser.parse_args(argv))
     most_states = options.pop("states")
-    began = time.monotonic()
-    explored = explore(Bounds(**options), most_states)
-    print(
-        f"{explored.states} states in {time.monotonic() - began:.0f} s{', which are all' if explored.is_whole else ''}"
-    )
-    for step in explored.steps:
-        print(f"  {step}")
-    print(explored.wrong or "nothing is wrong")
-    return 1 if explored.wrong else 0
+    return told("", lambda: explore(Bounds(**options), most_states))
 
 
 if __name__ == "__main__":

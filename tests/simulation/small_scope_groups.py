@@ -18,8 +18,8 @@ import argparse
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -32,7 +32,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.purgatory.timing_wheel import LEVELS, Timer
 from tests.broker.coordinated import GROUP, SESSION_MS, Coordinated, state_of
 from tests.broker.offset_stores import partition_of
-from tests.simulation.small_scope import Explored, visit
+from tests.simulation.small_scope import Explored, told, visit
 
 CLIENTS = ("a", "b")
 PARTITIONS, GROWN = 2, 3
@@ -350,16 +350,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--states", type=int, default=100_000)
     options = parser.parse_args(argv)
-    status = 0
-    for name, make in WORLDS.items():
-        began = time.monotonic()
-        explored = explore(make, options.states)
-        print(f"{name}: {explored.states} states in {time.monotonic() - began:.0f} s")
-        for step in explored.steps:
-            print(f"  {step}")
-        print(explored.wrong or "nothing is wrong", flush=True)
-        status = status or (1 if explored.wrong else 0)
-    return status
+    return max(told(f"{name}: ", partial(explore, make, options.states)) for name, make in WORLDS.items())
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.transaction import transaction as rules
@@ -30,7 +30,7 @@ from minibroker.broker.transaction.transaction import (
 )
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from tests.simulation.small_scope import Explored, visit
+from tests.simulation.small_scope import Explored, told, visit
 
 ID = "id"
 PLACE = TopicPartition("t", 0)
@@ -402,16 +402,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--states", type=int, default=1_000_000)
     options = parser.parse_args(argv)
-    status = 0
-    for bounds in (Bounds(V1), Bounds(V2), Bounds(V2, is_late=True)):
-        began = time.monotonic()
-        explored = explore(bounds, options.states)
-        print(f"{bounds}: {explored.states} states in {time.monotonic() - began:.0f} s")
-        for step in explored.steps:
-            print(f"  {step}")
-        print(explored.wrong or "nothing is wrong", flush=True)
-        status = status or (1 if explored.wrong else 0)
-    return status
+    kinds = Bounds(V1), Bounds(V2), Bounds(V2, is_late=True)
+    return max(told(f"{bounds}: ", partial(explore, bounds, options.states)) for bounds in kinds)
 
 
 if __name__ == "__main__":
