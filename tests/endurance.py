@@ -6,7 +6,7 @@ one sends records and waits for each, others send in batches and by key, commit 
 group, and join and leave another group. After each step the memory, descriptors, threads and files of the brokers are
 noted.
 
-Half of the time is for the clients: on a busy machine the changes take longer, and so does all of it.
+A step lasts its part of the minutes, and longer where the changes take more than half of that: on a busy machine.
 Prints a table of tenths. Ends with 1 if a broker has logged a defect, nothing was sent, or something grows: its median
 in the last tenth is more than a quarter above those of the second to the fifth. How late records are depends on the
 machine too: the last tenth is only printed beside the first, with the machine's load.
@@ -245,12 +245,13 @@ def endured(minutes: float, directory: Path, count: int) -> tuple[list[Step], li
         load.start()
         try:
             for number in range(count):
+                deadline = time.monotonic() + minutes * 60 / count
                 with load.disturbed():
                     cluster.clock.advance(DAYS * DAY_MS / 1000 / count)
                     change(cluster, number)
                 time.sleep(1)
                 load.taken()
-                time.sleep(minutes * 60 / count / 2)
+                time.sleep(max(deadline - time.monotonic(), minutes * 60 / count / 2))
                 latencies, done = load.taken()
                 steps.append(Step(latencies, done, levels_of(cluster, directory), os.getloadavg()[0]))
                 print(f"step {number + 1} of {count}: {steps[-1].levels}, {done}", file=sys.stderr, flush=True)
