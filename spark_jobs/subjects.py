@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -20,9 +21,14 @@ class Subjects:
 
     def __init__(self, url: str, names: Sequence[str]) -> None:
         """Raises JobFailed."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        bad = JobFailed(f"{url!r} is not the address of a schema registry, such as http://127.0.0.1:8081")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            _ = parts.port
+        except ValueError as error:
+            raise bad from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise JobFailed(f"{url!r} is not the address of a schema registry, such as http://127.0.0.1:8081")
+            raise bad
         self._names = names
         self._url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         self._headers = {}
@@ -39,15 +45,24 @@ class Subjects:
         found: dict[int, str] = {}
         for subject in self._names:
             address = f"/subjects/{quote(subject, safe='')}/versions"
-            for version in self._ask(f"{address}?deleted=true"):
+            versions = self._ask(f"{address}?deleted=true")
+            if not (isinstance(versions, list) and all(isinstance(each, int) for each in versions)):
+                raise self._no_registry()
+            for version in versions:
                 if (subject, version) not in self._known:
-                    row = self._ask(f"{address}/{version}?deleted=true&format=resolved")
-                    if row.get("schemaType", "AVRO") != "AVRO":
-                        raise JobFailed(f"{subject} has schemas of {row['schemaType']}, and only Avro's are read")
-                    self._known[subject, version] = (row["id"], row["schema"])
+                    match self._ask(f"{address}/{version}?deleted=true&format=resolved"):
+                        case {"schemaType": kind} if kind != "AVRO":
+                            raise JobFailed(f"{subject} has schemas of {kind}, and only Avro's are read")
+                        case {"id": int(schema_id), "schema": str(schema)}:
+                            self._known[subject, version] = (schema_id, schema)
+                        case _:
+                            raise self._no_registry()
                 schema_id, schema = self._known[subject, version]
                 found[schema_id] = schema
         return found
+
+    def _no_registry(self) -> JobFailed:
+        return JobFailed(f"{self._url} answers as no schema registry does; correct the address")
 
     def _ask(self, path: str) -> Any:
         try:
@@ -61,6 +76,6 @@ class Subjects:
             except (ValueError, KeyError, TypeError):
                 message = text[:200] or error.reason
             raise JobFailed(f"the schema registry refuses: {message}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise JobFailed(f"no schema registry answers at {self._url} ({reason}); correct the address") from error

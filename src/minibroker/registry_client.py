@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import BadValue, CommandFailed
@@ -29,16 +29,21 @@ class Undecodable(CommandFailed):
 
 
 class SchemaRegistry:
-    """The registry at a URL, which may have a user and a password (`https://user:password@host:8081`)."""
+    """The registry at a URL, which may have a user and a password, quoted (`https://user:p%40ss@host:8081`)."""
 
     def __init__(self, url: str) -> None:
         """Raises BadValue."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        bad = BadValue(f"{url!r} is not the address of a schema registry, such as http://127.0.0.1:8081")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            _ = parts.port
+        except ValueError as error:
+            raise bad from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadValue(f"{url!r} is not the address of a schema registry, such as http://127.0.0.1:8081")
+            raise bad
         self._headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         if parts.username is not None:
-            login = f"{parts.username}:{parts.password or ''}".encode()
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         self._url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         self._schemas: dict[int, Schema | Undecodable] = {}
@@ -73,7 +78,7 @@ class SchemaRegistry:
 
         address = f"/subjects/{quote(subject, safe='')}/versions"
         asked = (f"{address}/latest",) if path is None else (address, schema_in(path))
-        schema_id = self._ask(*asked)["id"]
+        schema_id = self._in(self._ask(*asked), "id", int)
         schema = self._schema(schema_id)
         start = FRAMING.pack(0, schema_id)
 
@@ -93,8 +98,8 @@ class SchemaRegistry:
         if schema_id not in self._schemas:
             try:
                 found = self._ask(f"/schemas/ids/{schema_id}")
-                kind = found.get("schemaType", "AVRO")
-                self._schemas[schema_id] = parse(kind, found["schema"], self._referred(found))
+                text = self._in(found, "schema", str)
+                self._schemas[schema_id] = parse(found.get("schemaType", "AVRO"), text, self._referred(found))
             except (SchemaError, ModuleNotFoundError) as error:
                 self._schemas[schema_id] = Undecodable(f"schema {schema_id}: {error}")
             except Undecodable as error:
@@ -108,12 +113,20 @@ class SchemaRegistry:
         texts: dict[str, str] = {}
         for each in found.get("references", ()):
             version = self._ask(f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true")
-            texts |= {**self._referred(version), each["name"]: version["schema"]}
+            texts |= {**self._referred(version), each["name"]: self._in(version, "schema", str)}
         return texts
+
+    def _in(self, answer: object, field: str, kind: type) -> Any:
+        """A field of an answer. Raises CommandFailed."""
+        value = answer.get(field) if isinstance(answer, dict) else None
+        if not isinstance(value, kind):
+            raise CommandFailed(f"{self._url} answers as no schema registry does (no {field}); correct the address")
+        return value
 
     def _ask(self, path: str, body: object = None) -> Any:
         """Raises CommandFailed."""
-        from urllib.error import HTTPError, URLError
+        from http.client import HTTPException
+        from urllib.error import HTTPError
         from urllib.request import Request, urlopen  # half as much to load as all else of a command
 
         data = None if body is None else json.dumps(body).encode()
@@ -128,7 +141,7 @@ class SchemaRegistry:
             except (ValueError, KeyError, TypeError):
                 message = text[:200] or error.reason
             raise Undecodable(f"the schema registry refuses: {message}") from error
-        except (URLError, OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise CommandFailed(f"no schema registry answers at {self._url} ({reason}); correct the address") from error
 
