@@ -12,7 +12,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from minibroker.protocol.arguments import Arguments
@@ -154,12 +156,15 @@ def show(head: str, findings: Sequence[Any]) -> None:
 
 
 def judged(task: tuple[int, int]) -> tuple[int, dict[str, Any]]:
-    """Run a seed in a worker."""
+    """Run a seed in a worker. Raises RuntimeError for any error: the parent may be unable to read another one."""
     from minibroker.simulation.plan import draw
     from minibroker.simulation.run import run
 
     seed, brokers = task
-    return seed, run(draw(seed, brokers)).document()
+    try:
+        return seed, run(draw(seed, brokers)).document()
+    except BaseException:
+        raise RuntimeError(f"seed {seed} of {brokers} brokers: {traceback.format_exc()}") from None
 
 
 def ignore_interrupts() -> None:
@@ -175,8 +180,10 @@ def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) 
     failed: list[int] = []
     done, simulated = 0, 0.0
     context = multiprocessing.get_context("fork")
-    with context.Pool(min(options.workers, len(tasks)), ignore_interrupts) as pool:
-        for seed, document in pool.imap(judged, tasks):
+    # A pool of this kind ends with an error if a worker dies; multiprocessing's waits for its answer for ever.
+    pool = ProcessPoolExecutor(min(options.workers, len(tasks)), context, ignore_interrupts)
+    try:
+        for seed, document in pool.map(judged, tasks):
             done += 1
             simulated += document["seconds"]
             if options.output == "json":
@@ -188,6 +195,8 @@ def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) 
                 show(f"seed {seed}: ", [Finding(**each) for each in document["findings"]])
             if ends_at_first:
                 break
+    finally:
+        pool.shutdown(cancel_futures=True)
     took = time.monotonic() - began
     what = f"{len(failed)} of {done} seeds with findings" if failed else f"no findings in {done} seeds"
     print(f"{what}, {simulated / took:.0f} times real time ({took:.0f} s)", file=sys.stderr)

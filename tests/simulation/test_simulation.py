@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from concurrent.futures.process import BrokenProcessPool
 from random import Random
 from typing import Any
 
 import pytest
 
-from minibroker.simulation.__main__ import arguments
+from minibroker.simulation.__main__ import arguments, main
 from minibroker.simulation.memory_disk import SECTOR, File
-from minibroker.simulation.plan import Fault, draw
+from minibroker.simulation.plan import Fault, Plan, draw
 from minibroker.simulation.planting import ROOT, names_in
 
 SECONDS = 280  # on a machine that is busy; seconds else
@@ -81,6 +83,30 @@ def test_a_wrong_option_is_one_line_with_the_one_that_was_meant(options: list[st
     (line,) = ran.stderr.splitlines()
     end = f"did you mean {meant}? See" if meant else "'x' is not a whole number; see"
     assert (ran.returncode, ran.stdout, line.endswith(f"{end} `minibroker simulate --help`")) == (2, "", True), line
+
+
+class Unreadable(Exception):
+    """An error that pickle cannot read: a worker's parent would wait for it for ever."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} of {other}")
+
+
+@pytest.mark.parametrize("does", [Unreadable("a defect", "it"), SystemExit(3), signal.SIGKILL], ids=repr)
+def test_what_a_worker_ends_with_ends_the_command(does: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(plan: Plan) -> None:
+        if isinstance(does, BaseException):
+            raise does
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr("minibroker.simulation.run.run", end)
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # else it starts itself anew
+
+    with pytest.raises((RuntimeError, BrokenProcessPool)) as raised:
+        main(["--first-seed", "7", "--seeds", "2", "--workers", "1"])
+
+    named = "seed 7 of 3 brokers" if isinstance(does, BaseException) else "terminated abruptly"
+    assert named in str(raised.value)
 
 
 def losing_power(faults: Iterable[Fault]) -> list[Fault]:
