@@ -9,7 +9,7 @@ import resource
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import crc32c
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.produce import ADMIN_CLIENT_ID
 from minibroker.broker.app import BrokerApp, way_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.pending import Pending
@@ -29,16 +30,17 @@ from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.compression import Codec, compress
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.java_properties import PropertiesError, read_properties
-from minibroker.protocol.primitives import Sized, Uuid, format_of
+from minibroker.protocol.primitives import Sized, TopicPartition, Uuid, format_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.schema import Array, Message, Row
+from tests.broker.kept_files import FILES, REFUSALS
 from tests.requests import produce_body
+from tests.storage.logs import records_of
 
 NOW_MS = 1_500_000_000_000
 CPU_SECONDS = 0.010  # of the loop, for an input
 MEMORY_KIB = 64 * 1024  # beyond what the process has had
-INPUTS_OF_A_BROKER = 500
 TRIES = 5  # an input is slow if it is so each time
 # These do what they are asked: each partition is a directory, and takes its time.
 MAY_TAKE_LONG = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
@@ -47,6 +49,7 @@ SETTINGS = {
     "log.index.size.max.bytes": 4096,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
 }
 
 
@@ -119,6 +122,7 @@ class OfBroker(Target):
     """Inputs for a broker with a few topics, which begins anew every so many inputs, and finds what it has written."""
 
     has_control = False
+    inputs_of_a_broker = 500
 
     def __init__(self) -> None:
         self._defects = Defects()
@@ -168,7 +172,7 @@ class OfBroker(Target):
         self.ask(frame(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)[4:])
         self.ask(frame(ApiKey.PRODUCE, 7, **produce_body("t", seed_batch()))[4:])
         self._look()
-        self._left = INPUTS_OF_A_BROKER
+        self._left = self.inputs_of_a_broker
         gc.collect()
 
     def ready(self) -> None:
@@ -233,16 +237,21 @@ class Frames(OfBroker):
     name = "frames"
 
     def seeds(self) -> list[bytes]:
-        return [
-            encode_request(api.key, version, 1, "c", plausible(api.request, version))[4:]
-            for api in API_TABLE.values()
-            for version in range(api.request.first_version, api.request.last_version + 1)
-        ]
+        return plausible_requests()
 
     def run(self, data: bytes) -> None:
         self.ready()
         key = int.from_bytes(data[:2], "big", signed=True)
         self.check(lambda: self.ask(data), is_slow_work=key in MAY_TAKE_LONG)
+
+
+def plausible_requests() -> list[bytes]:
+    """One of each API and version."""
+    return [
+        encode_request(api.key, version, 1, "c", plausible(api.request, version))[4:]
+        for api in API_TABLE.values()
+        for version in range(api.request.first_version, api.request.last_version + 1)
+    ]
 
 
 def plausible(message: Message, version: int, path: str = "") -> Any:
@@ -300,7 +309,7 @@ class Batches(OfBroker):
         struct.pack_into(">I", batch, 17, crc32c.crc32c(batch[21:]))
         topic = ("t", "c", "old")[way // 5 % 3]
         produce = frame(ApiKey.PRODUCE, 7 if way & 0x40 else 3, **produce_body(topic, batch))[4:]
-        self.check(lambda: self.ask(produce))
+        self.check(lambda: self.ask(produce), is_slow_work=way >= 0x80)  # some 4 ms a MB that are decompressed
         for version in (1, 2, 4):
             body = fetch_body((topic, 0, 0), max_partition_bytes=4096)
             self.check(lambda version=version, body=body: self.ask(frame(ApiKey.FETCH, version, **body)[4:]))  # type: ignore[misc]
@@ -335,6 +344,99 @@ class ControlCalls(OfBroker):
             await self.calls._answer(line)
 
 
+def packed(topic: int, rows: Iterable[tuple[bytes | None, bytes | None]]) -> bytes:
+    """Keys and values of an internal topic, as `StoredRecords` reads them."""
+    parts = [part for row in rows for part in row]
+    return bytes((topic,)) + b"".join(
+        struct.pack(">?H", part is not None, len(part or b"")) + (part or b"") for part in parts
+    )
+
+
+def unpacked(data: bytes) -> list[Record]:
+    parts: list[bytes | None] = []
+    position = 1
+    while position + 3 <= len(data):
+        is_there, size = struct.unpack_from(">?H", data, position)
+        position += 3 + size
+        parts.append(data[position - size : position] if is_there else None)
+    pairs = zip(parts[::2], parts[1::2], strict=False)
+    return [Record(number, NOW_MS, *pair) for number, pair in enumerate(pairs)]
+
+
+class StoredRecords(OfBroker):
+    """Records of the topics in which coordinators keep their state, and then a request of each API of theirs.
+
+    A client with the id `__admin_client` may write any. The first byte of an input chooses the topic.
+    """
+
+    name = "stored"
+    inputs_of_a_broker = 60  # the topic is read again for each
+    topics = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+    def _begin(self) -> None:
+        super()._begin()
+        for key_type, key in enumerate(("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAA:0")):
+            self.ask(frame(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=[key])[4:])
+
+    def seeds(self) -> list[bytes]:
+        """The records that a broker writes for each request."""
+        self.ready()
+        for each in plausible_requests():
+            self.ask(each)
+        found = []
+        for number, name in enumerate(self.topics):
+            log = self._parts.replica_manager.partitions.led(TopicPartition(name, 0)).log
+            rows = [(record.key, record.value) for record in records_of(log)]
+            found += [packed(number, [row]) for row in dict.fromkeys(rows)] + [packed(number, rows[:20])]
+        self._left = 0
+        return found
+
+    def run(self, data: bytes) -> None:
+        if not (data and (records := unpacked(data))):
+            return
+        self.ready()
+        partition = TopicPartition(self.topics[data[0] % len(self.topics)], 0)
+        body = produce_body(partition.topic, build_batch(records))
+        self.ask(frame(ApiKey.PRODUCE, 7, client_id=ADMIN_CLIENT_ID, **body)[4:])
+
+        def load_again() -> None:
+            for is_leader in (False, True):
+                for notice in self._parts.own._on_leadership:
+                    notice(partition, is_leader)
+            for each in COORDINATORS:
+                self.ask(each)
+
+        self.check(load_again, is_slow_work=True)
+
+
+class Files(Target):
+    """Files of a data directory, and transcripts; the first byte of an input chooses the kind."""
+
+    name = "files"
+
+    def seeds(self) -> list[bytes]:
+        found = []
+        for number, (name, write, _) in enumerate(FILES.values()):
+            with tempfile.TemporaryDirectory(prefix="minibroker-fuzz-") as directory:
+                write(path := Path(directory) / name)
+                found.append(bytes((number,)) + path.read_bytes())
+        return found
+
+    def run(self, data: bytes) -> None:
+        if not data:
+            return
+        name, _, read = list(FILES.values())[data[0] % len(FILES)]
+        with tempfile.TemporaryDirectory(prefix="minibroker-fuzz-") as directory:
+            path = Path(directory) / name
+            path.write_bytes(data[1:])
+
+            def read_file() -> None:
+                with suppress(*REFUSALS):
+                    read(path)
+
+            bounded(read_file, is_slow_work=True)  # at the start, and not in the loop
+
+
 class Properties(Target):
     """Files of settings."""
 
@@ -358,7 +460,16 @@ class Properties(Target):
         bounded(read, is_slow_work=True)  # at the start, and not in the loop
 
 
-TARGETS: dict[str, Callable[[], Target]] = {each.name: each for each in (Frames, Batches, ControlCalls, Properties)}
+# What coordinators are asked: the plausible request of each API, in its last version.
+COORDINATORS = [
+    encode_request(key, last, 1, "c", plausible(API_TABLE[key].request, last))[4:]
+    for key in API_TABLE
+    for last in (API_TABLE[key].request.last_version,)
+    if any(each in ApiKey(key).name for each in ("GROUP", "OFFSET", "TXN", "TRANSACTION", "PRODUCER"))
+]
+TARGETS: dict[str, Callable[[], Target]] = {
+    each.name: each for each in (Frames, Batches, ControlCalls, StoredRecords, Files, Properties)
+}
 
 
 def corpus(name: str) -> list[bytes]:
