@@ -35,6 +35,7 @@ from benchmarks.cases import (
     watched,
 )
 from benchmarks.goals import judge
+from benchmarks.installed import PYTHON
 from benchmarks.lab import CaseUnavailableError, Lab, Plan
 from benchmarks.measurements import Measurement
 from benchmarks.report import environment, new_console, show_changes, show_measurements, show_verdicts, write_json
@@ -101,6 +102,8 @@ def checkout(text: str) -> Path:
     path = Path(text).resolve()
     if not (path / "benchmarks" / "installed.py").exists():
         raise argparse.ArgumentTypeError(f"{text} is not a checkout of minibroker")
+    if not (path / PYTHON).exists():
+        raise argparse.ArgumentTypeError(f"{text} has no .venv to install minibroker from: run `make .venv/.dev` there")
     return path
 
 

@@ -24,6 +24,7 @@ from benchmarks.measurements import MINIBROKER
 from benchmarks.processes import ROOT, BrokerServer, ProcessError, ServerProcess, free_port
 
 PACKAGE = ROOT / "src" / "minibroker"
+PYTHON = Path(".venv/bin/python")  # of a checkout
 COMPILED_PACKAGE = ROOT / "build" / "installed" / "minibroker"
 START_SECONDS = 30.0
 READY_POLL_SECONDS = 0.002
@@ -58,10 +59,7 @@ def install_compiled(directory: Path) -> Path:
 
 def install_checkout(checkout: Path, directory: Path) -> Path:
     """The same for another checkout, by its own Python and its own `install`. Raises ProcessError."""
-    python = checkout / ".venv" / "bin" / "python"
-    if not python.exists():
-        raise ProcessError(f"{checkout} has no .venv to install minibroker from: run `make .venv/.dev` there")
-    command = [str(python), "-m", "benchmarks.installed", str(directory)]
+    command = [str(checkout / PYTHON), "-m", "benchmarks.installed", str(directory)]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
     if done.returncode:
         raise ProcessError(f"minibroker of {checkout} could not be installed:\n{done.stderr}")

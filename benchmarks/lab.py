@@ -107,11 +107,12 @@ class Lab:
     @cached_property
     def builds(self) -> dict[str, Path]:
         """The Python of an installed, compiled minibroker by its name: this one, and the one it is compared with."""
-        pythons = {MINIBROKER: install(self.directory / "installed")}
+        folder = self.new_folder("builds")  # a failure is to be told again by the next case
+        pythons = {MINIBROKER: install(folder / "installed")}
         if self.plan.with_compiled:
-            pythons[COMPILED] = install_compiled(self.directory / "installed-compiled")
+            pythons[COMPILED] = install_compiled(folder / "installed-compiled")
         if self.plan.against is not None:
-            pythons[BEFORE] = install_checkout(self.plan.against, self.directory / "installed-before")
+            pythons[BEFORE] = install_checkout(self.plan.against, folder / "installed-before")
         return pythons
 
     @cached_property
