@@ -35,7 +35,7 @@ from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
@@ -236,8 +236,9 @@ class BrokerParts:
         yield ProduceApis(replicas, cache, self.participation, config.profile).routes()
         selects_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
         manager = FetchManager(self.fetch_sessions)
-        alike = Habit.ANSWERS_ALIKE in config.profile.habits
-        yield FetchApis(replicas, cache, manager, clock, selects_by_rack=selects_by_rack, answers_alike=alike).routes()
+        yield FetchApis(
+            replicas, cache, manager, clock, selects_by_rack=selects_by_rack, profile=config.profile
+        ).routes()
         yield LogOffsetApis(replicas, config.profile).routes()
         yield TopicApis(config=config, topic_admin=admin, replica_manager=replicas).routes()
         group_configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.config_operations import (
     altered,
     broker_list,
@@ -113,12 +113,16 @@ class ConfigApis:
         )
 
     def _refused(self, request: Request, unknown: KafkaError) -> Body:
-        """The answer to a request with a resource of an unknown type."""
+        """The answer to a request with a resource of an unknown type. Raises KafkaError, and CloseConnectionError."""
         if Habit.HIDES_UNKNOWN_TYPES not in self._config.profile.habits:
             raise unknown
         answer = answer_to_all(request, unknown)
         *_, field = answer._fields
-        rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
+        rows = getattr(answer, field)
+        shown = known_type
+        if Habit.CLOSES_FOR_NEGATIVE_TYPES in self._config.profile.habits:
+            shown = listed_type
+        rows = [row._replace(resource_type=shown(row.resource_type)) for row in rows]
         once = {(row.resource_type, row.resource_name): row for row in rows}  # as in Kafka's map
         return answer._replace(**{field: list(once.values())})
 
@@ -344,6 +348,13 @@ def unknown_type(resources: Sequence[Body], known: Container[int], suffix: str =
             where = suffix.format(resource.resource_name)
             return KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
     return None
+
+
+def listed_type(resource_type: int) -> int:
+    """The type of a resource in an answer of kafka 1.1. Raises CloseConnectionError for a negative one."""
+    if resource_type < 0:
+        raise CloseConnectionError(f"resource type {resource_type}")
+    return resource_type if resource_type <= RESOURCE_BROKER else RESOURCE_UNKNOWN
 
 
 def known_type(resource_type: int) -> int:

@@ -22,6 +22,7 @@ from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -88,10 +89,13 @@ class FetchApis:
         clock: Clock,
         *,
         selects_by_rack: bool = False,
-        answers_alike: bool = False,
+        profile: Profile = EVERYTHING,
     ) -> None:
-        self._answers_alike = answers_alike
-        self._aborted_unread: Sequence[AbortedTxn] | None = () if answers_alike else None
+        self._answers_alike = Habit.ANSWERS_ALIKE in profile.habits
+        self._aborted_unread: Sequence[AbortedTxn] | None = () if self._answers_alike else None
+        self._shows_last_stable_offset = Habit.SHOWS_LAST_STABLE_OFFSET in profile.habits
+        self._reads_missing_partitions = Habit.READS_MISSING_PARTITIONS in profile.habits
+        self._converts_at_once = Habit.CONVERTS_AT_ONCE in profile.habits
         self._selects_by_rack = selects_by_rack
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -123,7 +127,7 @@ class FetchApis:
                 reads_followers,
                 selector,
                 None,
-                self._answers_alike,
+                self._shows_last_stable_offset,
             ),
         )
         requested = requested_rows(body.topics)
@@ -174,7 +178,7 @@ class FetchApis:
                 unread[topic_partition] = self._unread(topic_partition, TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = known.get(name)
-            if topic is None or partition not in topic.partitions:
+            if topic is None or not (partition in topic.partitions or self._reads_missing_partitions):
                 unread[topic_partition] = self._unread(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not unread:
             return requested, []
@@ -253,7 +257,9 @@ class FetchApis:
                 return result
             if not (config.message_downconversion_enable or params.is_from_follower):
                 return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
-            return result._replace(records=ConvertedSlice(result.records, to_magic, row.fetch_offset))
+            at_once = self._converts_at_once
+            converted = ConvertedSlice(result.records, to_magic, row.fetch_offset, at_once=at_once)
+            return result._replace(records=converted)
         except KafkaError as error:
             return failed_fetch(row.topic_partition, error.code)
 

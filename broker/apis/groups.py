@@ -105,7 +105,9 @@ class GroupApis:
         self._coordinator = coordinator
         self._profile = profile
         self._names_generation = Habit.NAMES_NO_GENERATION not in profile.habits
-        self._first_that_keeps_while_syncing = profile.first_of(FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING)
+        self._first_that_keeps_while_syncing = profile.first_of(
+            FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING, Habit.KEEPS_WHILE_SYNCING
+        )
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
         self._coordinated = coordinated
@@ -134,7 +136,7 @@ class GroupApis:
             else self._coordinated.get(body.key_type)
         )
         if topic is None:
-            if request.api_version >= self._profile.first_of(LAST_FIND_COORDINATOR_OF_2_0 + 1):
+            if request.api_version >= self._profile.first_of(LAST_FIND_COORDINATOR_OF_2_0 + 1, Habit.REFUSES_KEY_TYPES):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
         if is_share and not client.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):

@@ -17,7 +17,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.partitions import Role
 from minibroker.broker.replica.reading import check_leader_epoch, end_of_reading
@@ -55,6 +55,11 @@ class LogOffsetApis:
 
     def __init__(self, replica_manager: ReplicaManager, profile: Profile = EVERYTHING) -> None:
         self._first_later_version = profile.first_of(LAST_VERSION_OF_2_0 + 1)
+        if Habit.TAKES_NEGATIVE_TIMES in profile.habits:
+            self._first_later_version = FOREVER
+        self._unknown_to_debuggers = {ErrorCode.NOT_LEADER_FOR_PARTITION}
+        if Habit.DEBUGS_REPLICAS in profile.habits:
+            self._unknown_to_debuggers.add(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._replica_manager = replica_manager
 
     def routes(self) -> Routes:
@@ -110,7 +115,7 @@ class LogOffsetApis:
         try:
             return self._replica_manager.partitions.to_read(topic_partition, of_followers=is_debugger)
         except KafkaError as error:
-            if is_debugger and error.code is ErrorCode.NOT_LEADER_FOR_PARTITION:
+            if is_debugger and error.code in self._unknown_to_debuggers:
                 raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE) from error
             raise
 

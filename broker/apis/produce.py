@@ -74,7 +74,9 @@ class ProduceApis:
         profile: Profile = EVERYTHING,
     ) -> None:
         self._first_verified_version = max(FIRST_VERSION_WITH_RECORD_BATCHES, profile.first_of(FIRST_VERIFIED_VERSION))
-        self._first_that_remembers_producers = profile.first_of(FIRST_VERSION_THAT_REMEMBERS_PRODUCERS)
+        self._first_that_remembers_producers = profile.first_of(
+            FIRST_VERSION_THAT_REMEMBERS_PRODUCERS, Habit.REMEMBERS_PRODUCERS
+        )
         calls_invalid = Habit.CALLS_RECORDS_INVALID in profile.habits
         self._first_with_invalid_records = 0 if calls_invalid else FIRST_VERSION_WITH_RECORD_ERRORS
         refuses_old = Habit.REFUSES_OLD_PRODUCE in profile.habits

@@ -21,7 +21,7 @@ from minibroker.broker.apis.offsets import unknown_topic
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offsets import Commit
@@ -74,6 +74,7 @@ class TransactionApis:
         profile: Profile = EVERYTHING,
     ) -> None:
         self._first_verified_commit = profile.first_of(FIRST_VERIFIED_COMMIT)
+        self._adds_missing_partitions = Habit.ADDS_MISSING_PARTITIONS in profile.habits
         self._participation = participation
         self._features = features
         self._coordinator = coordinator
@@ -162,7 +163,8 @@ class TransactionApis:
         topic = topic_partition.topic
         if topic in INTERNAL_TOPICS or not client.may(Operation.WRITE, ResourceType.TOPIC, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return None if self._exists(topic_partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        may_miss = self._adds_missing_partitions and topic in self._metadata_cache.topics
+        return None if may_miss or self._exists(topic_partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _exists(self, topic_partition: TopicPartition) -> bool:
         topic = self._metadata_cache.topics.get(topic_partition.topic)

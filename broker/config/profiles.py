@@ -112,11 +112,24 @@ class Habit(Enum):
     LOOKS_AT_TOPICS_ONLY = "DescribeConfigs calls a topic's config a default unless that topic sets it"
     HIDES_TOPICS = "a topic that a client may not describe is UNKNOWN_TOPIC_OR_PARTITION to it"
     HOLDS_ANSWERS_BACK = "an answer beyond a quota is held back for its throttle time, a Fetch's with its records"
+    REFUSES_STRANGERS = "a Fetch of a broker that is not a replica is UNKNOWN_SERVER_ERROR, for all its partitions"
     COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit accepts partitions that an existing topic does not have"
     DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a missing topic answers with the defaults"
+    ADDS_MISSING_PARTITIONS = "AddPartitionsToTxn adds partitions that an existing topic does not have"
+    READS_MISSING_PARTITIONS = "Fetch answers a partition that an existing topic does not have in its place, not last"
+    CONVERTS_AT_ONCE = "records for an old consumer end with a whole one, and may be more than it asked for"
+    DEBUGS_REPLICAS = "ListOffsets of a debugger (replica -2) for a missing partition is REPLICA_NOT_AVAILABLE"
+    CLOSES_FOR_NEGATIVE_TYPES = (
+        "DescribeConfigs and AlterConfigs close the connection for a negative resource type, and repeat those up to 4"
+    )
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
+    SHOWS_LAST_STABLE_OFFSET = "Fetch has the last stable offset for read_uncommitted too"
+    KEEPS_WHILE_SYNCING = "Heartbeat while the leader assigns is NONE in every version, and keeps its member"
+    REMEMBERS_PRODUCERS = "a producer whose records are deleted, or unknown, may begin anywhere, in every version"
+    REFUSES_KEY_TYPES = "FindCoordinator of an unknown type of key is INVALID_REQUEST in every version"
+    TAKES_NEGATIVE_TIMES = "ListOffsets takes a timestamp below -2 for a time"
     ANSWERS_ALIKE = "a version that 2.0 has is answered as later ones; message.format.version has no effect"
     CALLS_RECORDS_INVALID = "Produce of a record that is not valid is INVALID_RECORD, in every version"
     FINDS_WITH_MESSAGE = "FindCoordinator v1 to v3 has the message NONE beside the coordinator"
@@ -139,18 +152,30 @@ HABITS_UNTIL = {
     Habit.LOOKS_AT_TOPICS_ONLY: "1.1",
     Habit.HIDES_TOPICS: "1.1",
     Habit.HOLDS_ANSWERS_BACK: "2.0",
+    Habit.REFUSES_STRANGERS: "1.1",
     Habit.COMMITS_TO_MISSING_PARTITIONS: "2.0",
     Habit.DESCRIBES_MISSING_TOPICS: "2.0",
+    Habit.ADDS_MISSING_PARTITIONS: "2.0",
+    Habit.READS_MISSING_PARTITIONS: "2.0",
+    Habit.CONVERTS_AT_ONCE: "2.0",
+    Habit.DEBUGS_REPLICAS: "2.0",
+    Habit.CLOSES_FOR_NEGATIVE_TYPES: "2.0",
     Habit.DELETION_TIMES_OUT: "2.8",
     Habit.HIDES_UNKNOWN_TYPES: "2.8",
     Habit.FAILS_FOR_MISSING_TOPICS: "2.8",
     Habit.HAS_NO_DEFAULT_COUNTS: "2.8",
+    Habit.TAKES_NEGATIVE_TIMES: "3.9",
 }
 
 
 # The first release with the habit.
 HABITS_SINCE = {
+    Habit.ADDS_MISSING_PARTITIONS: "1.1",
     Habit.CALLS_RECORDS_INVALID: "2.8",
+    Habit.SHOWS_LAST_STABLE_OFFSET: "2.8",
+    Habit.KEEPS_WHILE_SYNCING: "2.8",
+    Habit.REMEMBERS_PRODUCERS: "2.8",
+    Habit.REFUSES_KEY_TYPES: "2.8",
     Habit.ANSWERS_ALIKE: "3.9",
     Habit.FINDS_WITH_MESSAGE: "2.8",
     Habit.NAMES_NO_GENERATION: "2.8",
@@ -180,9 +205,9 @@ class Profile(NamedTuple):
         later = after(self.name) if self.release else set()
         return tuple(kind for kind, since in RESOURCE_TYPES_SINCE.items() if since not in later)
 
-    def first_of(self, version: int) -> int:
-        """The first version of an API that has what came with `version`."""
-        return 0 if Habit.ANSWERS_ALIKE in self.habits else version
+    def first_of(self, version: int, habit: Habit = Habit.ANSWERS_ALIKE) -> int:
+        """The first version of an API that has what came with `version`: all have it with the habit."""
+        return 0 if habit in self.habits else version
 
     def error_code_for(self, code: int) -> int:
         """The error code that this release answers in place of `code`."""
@@ -228,12 +253,14 @@ def profile_of(name: str) -> Profile:
         },
         unknown_settings=tuple(since_or_until(name, SETTINGS_SINCE, SETTINGS_UNTIL)),
         unknown_topic_configs=frozenset(since_or_until(name, TOPIC_CONFIGS_SINCE, TOPIC_CONFIGS_UNTIL)),
-        habits=frozenset(
-            [habit for habit, until in HABITS_UNTIL.items() if until in after(name)]
-            + [habit for habit, since in HABITS_SINCE.items() if since not in after(name)]
-        ),
+        habits=frozenset(habit for habit in Habit if has_habit(name, habit)),
         has_features=FIRST_WITH_FEATURES not in after(name),
     )
+
+
+def has_habit(name: str, habit: Habit) -> bool:
+    later = after(name)
+    return HABITS_SINCE.get(habit) not in later and (habit not in HABITS_UNTIL or HABITS_UNTIL[habit] in later)
 
 
 def since_or_until(name: str, since: Mapping[str, str], until: Mapping[str, str]) -> list[str]:

@@ -41,7 +41,7 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
     """
     bytes_left = params.max_bytes
     min_one_message = not params.is_hard_limit
-    may_be_kept = params.isolation_level != READ_COMMITTED and not params.as_later
+    may_be_kept = params.isolation_level != READ_COMMITTED and not params.shows_last_stable_offset
     roles, selector = partitions.readable(), params.selector
     fetched: list[FetchedPartition] = []
     for row in rows:

@@ -8,9 +8,10 @@ Partition.updateIsr, maybeExpandIsr and maybeShrinkIsr, and ReplicaManager.updat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.isr import IsrOutcomes, SaveIsr
@@ -38,11 +39,14 @@ class Followers:
         broker_id: int,
         save_isr: SaveIsr,
         on_progress: Callable[[TopicPartition], None],
+        habits: Container[Habit] = (),
     ) -> None:
         self._partitions = partitions
         self._broker_id = broker_id
         self._save_isr = save_isr
         self._on_progress = on_progress
+        self._refuses_strangers = Habit.REFUSES_STRANGERS in habits
+        self._answers_alike = Habit.ANSWERS_ALIKE in habits
         self.isr_expansions = 0
         self.isr_shrinks = 0
         self.failed_isr_updates = 0
@@ -54,19 +58,23 @@ class Followers:
 
         The answer has the high watermark before the fetch: the follower gets the new one with its next answer. A
         broker that is not a replica of a partition gets no records of it (fetch-path row 53). Raises
-        KafkaError(UNKNOWN_SERVER_ERROR) if the follower has this broker's own id.
+        KafkaError(UNKNOWN_SERVER_ERROR) if the follower has this broker's own id; as kafka 0.11, also if it is no
+        replica of a partition.
         """
         answers, replica_id = [], params.replica_id
         noted: list[tuple[Leading, bool]] = []
         for row, result in zip(rows, fetched, strict=True):
             partition = self._partitions.any(row.topic_partition)
             if isinstance(partition, Leading):
-                if replica_id == self._broker_id and not params.as_later:
+                if replica_id == self._broker_id and not self._answers_alike:
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"follower {replica_id} has the id of the leader")
                 if replica_id in partition.remote_replicas:
                     has_new_start = partition.note_follower_fetch(replica_id, result, row.log_start_offset, now_ms)
                     noted.append((partition, has_new_start))
-                elif params.as_later:
+                elif self._refuses_strangers:
+                    stranger = f"{replica_id} is no replica of {row.topic_partition}"
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, stranger)
+                elif self._answers_alike:
                     result = failed_fetch(row.topic_partition, ErrorCode.NOT_LEADER_FOR_PARTITION)
                 else:
                     result = for_non_replica(result)

@@ -36,7 +36,7 @@ class FetchParams(NamedTuple):
     reads_followers: bool = False  # consumers from v11 on
     selector: RackAwareSelector | None = None  # sends consumers to the replica in their rack
     holds_back: Callable[[Leading], bool] | None = None  # records of a partition from a follower; None for none
-    as_later: bool = False  # as kafka 3.9: read_uncommitted has the last stable offset, followers must be replicas
+    shows_last_stable_offset: bool = False  # for read_uncommitted too, as kafka 2.8
 
     @property
     def is_from_follower(self) -> bool:
@@ -76,7 +76,7 @@ def read_partition(
         return failed_fetch(topic_partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     high_watermark = log.high_watermark
     is_committed_read = params.isolation_level == READ_COMMITTED
-    last_stable_offset = log.last_stable_offset if is_committed_read or params.as_later else NO_OFFSET
+    last_stable_offset = log.last_stable_offset if is_committed_read or params.shows_last_stable_offset else NO_OFFSET
     max_offset = None
     if params.is_committed_only:
         max_offset = last_stable_offset if is_committed_read else high_watermark

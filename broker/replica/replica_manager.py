@@ -88,6 +88,7 @@ class ReplicaManager:
             broker_id=config.broker_id,
             save_isr=save_isr,
             on_progress=self.complete_delayed,
+            habits=config.profile.habits,
         )
         purgatory = partial(Purgatory, timer=timer, observer=observer)
         self.fetch_purgatory = purgatory("Fetch", purge_interval=config.fetch_purgatory_purge_interval_requests)

@@ -6,6 +6,7 @@ every client drops as the usual partial batch at the end. If it adds bytes, the 
 
 As kafka 2.0.1 LazyDownConversionRecords and LazyDownConversionRecordsSend, with two oddities: a slice with control
 batches only is 12 bytes of filler, and after control batches at the start the first batch comes twice.
+With `at_once`, all is converted before its size is promised, as kafka 1.1 does.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ class ConvertedSlice:
 
     __slots__ = ("_fetch_offset", "_first", "records", "size_bytes", "to_magic")
 
-    def __init__(self, records: FileSlice, to_magic: int, fetch_offset: int) -> None:
+    def __init__(self, records: FileSlice, to_magic: int, fetch_offset: int, *, at_once: bool = False) -> None:
         self.records = records
         self.to_magic = to_magic
         self._fetch_offset = fetch_offset
         converted = (self._convert(buffer, view) for buffer, view in whole_batches(records))
-        self._first = next(filter(None, converted), b"")
+        self._first: bytes | bytearray = b"".join(converted) if at_once else next(filter(None, converted), b"")
+        if at_once:
+            self.size_bytes = len(self._first)
+            return
         self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else LOG_OVERHEAD
 
     def pieces(self) -> Iterator[bytes | bytearray]:
@@ -71,6 +75,9 @@ class ConvertedSlice:
         if not self._first:
             return
         piece, self._first = bytearray(self._first), b""
+        if len(piece) == self.size_bytes:
+            yield piece
+            return
         batches = whole_batches(self.records)
         next(batches)  # the first one, which is not always the one that was converted: see above
         try:

@@ -89,6 +89,18 @@ def test_nothing_but_control_batches_is_twelve_bytes_of_filler_as_kafkas(slice_o
     assert converted.read() == b"\xff" * 8 + b"\0\0\0\x3d"
 
 
+def test_all_is_converted_at_once_as_before_2_0_without_filler_cut_or_control_batch(slice_of: SliceOf) -> None:
+    records = slice_of(commit_marker(3), plain(4, count=50, size=1), plain(54, codec=Codec.GZIP, size=1000))
+
+    converted = ConvertedSlice(records, 1, 5, at_once=True)
+
+    data = converted.read()
+    assert len(data) == converted.size_bytes != records.size_bytes
+    assert offsets_in(data) == list(range(5, 57))
+    assert views_of(data)[-1].end_position == len(data)
+    assert ConvertedSlice(slice_of(commit_marker(3)), 1, 3, at_once=True).size_bytes == 0
+
+
 def test_the_first_batch_comes_twice_behind_a_control_batch_as_kafkas(slice_of: SliceOf) -> None:
     records = slice_of(commit_marker(3), plain(4), commit_marker(7), plain(8, codec=Codec.GZIP), commit_marker(11))
 
