@@ -157,7 +157,10 @@ class LogManager:
         self._forgotten = known - self._logs.keys()
         deleted = filter(is_deleted_directory, disk.directories_in(self.log_dir))
         self._deleted += [(self.log_dir / name, None) for name in deleted]
-        disk.unlink(marker)
+        if is_after_clean_stop:
+            disk.unlink(marker)
+            # It must not come back with the power: from now on the logs are not as a clean stop leaves them.
+            disk.sync_directory(self.log_dir)
         if self._logs:  # a new directory was never stopped
             how = "a clean" if is_after_clean_stop else "an unclean"
             logger.info("%s: opened %s after %s stop", self.log_dir, counted(len(self._logs), "log"), how)

@@ -56,6 +56,7 @@ class Log:
         "_flush_times",
         "_high_watermark",
         "_refusal",
+        "_was_on_disk",
         "append_rules",
         "appended_bytes",
         "appends",
@@ -88,7 +89,9 @@ class Log:
         leader_epochs: LeaderEpochCache,
         producer_state: ProducerStateManager,
         now_ms: int,
+        is_on_disk: bool = False,
     ) -> None:
+        """`is_on_disk` says that all of it is, the indexes of the active segment too."""
         self.topic_partition = topic_partition
         self.config = config
         self.append_rules = AppendRules(config)
@@ -105,6 +108,7 @@ class Log:
         self.is_being_cleaned = False  # retention waits meanwhile
         # For metrics, since the log was opened here:
         self.opened_at_offset = log_end_offset
+        self._was_on_disk = is_on_disk
         self.appends = 0
         self.appended_bytes = 0
         self.converted_records = 0  # between message formats
@@ -503,9 +507,9 @@ class Log:
     def _flush_segments(self, start: int, end: int, active: LogSegment) -> None:
         has_new_files = False
         for segment in reversed(tuple(self.segments.segments)):
+            has_new_files = has_new_files or segment.base_offset >= start
             if segment.base_offset >= end:
                 continue
-            has_new_files = has_new_files or segment.base_offset >= start
             try:
                 if segment is active:
                     segment.records.flush()
@@ -517,11 +521,12 @@ class Log:
             if segment.base_offset <= start:
                 break
         if has_new_files:
-            self._sync_names()
+            self._flush_new_files(start, end)
 
-    def _sync_names(self) -> None:
+    def _flush_new_files(self, start: int, end: int) -> None:
         directory = self.directory
         try:
+            self.producer_state.flush_snapshots(start, end)
             disk.sync_directory(directory)
         except FileNotFoundError:
             if not self.is_refusing:  # else it was renamed, for deletion
@@ -688,14 +693,26 @@ class Log:
         self.producer_state.update_map_end_offset(self.log_end_offset)
         self.producer_state.take_snapshot()
         self.segments.close()
-        if self.recovery_point < self.log_end_offset:
+        if not self._is_as_opened:
+            # Also where all records are flushed: the indexes of the active segment are not, and no start checks them.
+            start = min(self.recovery_point, self.segments.active.base_offset)
             with map_flush_errors(self.directory):
-                for segment in self.segments.between(self.recovery_point, self.log_end_offset):
+                for segment in self.segments.between(start, self.log_end_offset):
                     segment.flush()
+                self.producer_state.flush_snapshots(start, self.log_end_offset)
                 disk.sync_directory(self.directory)
             self.recovery_point = self.log_end_offset
         self.segments.remove_deleted()
         self.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is closed")
+
+    @property
+    def _is_as_opened(self) -> bool:
+        """Whether nothing has been written since a start after a clean stop."""
+        return (
+            self._was_on_disk
+            and self.truncations == 0
+            and self.opened_at_offset == self.recovery_point == self.log_end_offset
+        )
 
     def rename_and_refuse(self, directory: Path) -> None:
         """Rename the directory, for deletion: from now on the partition is unknown. Raises OSError."""

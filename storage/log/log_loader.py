@@ -90,6 +90,7 @@ class LogLoader:
         self._segments = LogSegments(directory)
         self._has_lost_epochs = False
         self._recovered: ProducerStateManager | None = None  # as of the end of the segment that was recovered last
+        self._rebuilt_from = BEYOND_ALL_OFFSETS  # the first segment with new indexes, which are not on the disk yet
         self._leader_epochs = self._open_leader_epochs()
 
     def load(self, *, recovery_point: int, is_after_clean_stop: bool) -> Log:
@@ -124,7 +125,8 @@ class LogLoader:
             log_start_offset=start_offset,
             log_end_offset=end_offset,
             # Recovered records are right, but may not be on the disk yet.
-            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
+            recovery_point=min(end_offset if is_after_clean_stop else recovery_point, end_offset, self._rebuilt_from),
+            is_on_disk=is_after_clean_stop and self._rebuilt_from == BEYOND_ALL_OFFSETS,
             leader_epochs=self._leader_epochs,
             producer_state=producer_state,
             now_ms=self._now_ms,
@@ -218,6 +220,7 @@ class LogLoader:
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
         try:
+            self._rebuilt_from = min(self._rebuilt_from, segment.base_offset)
             lost_bytes = segment.recover(producer_state, leader_epochs)
             self._recovered = producer_state
         except SegmentOffsetOverflowError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,16 @@ def write_snapshot(path: Path, entries: Iterable[SnapshotEntry]) -> None:
     except OSError:
         disk.unlink(path)
         raise
+
+
+def flush_snapshot(path: Path) -> None:
+    """Force the file to disk, if it is still there. Raises OSError."""
+    with suppress(FileNotFoundError):
+        fd = disk.open_file(path, disk.READ_WRITE)
+        try:
+            disk.sync_data(fd)
+        finally:
+            disk.close(fd)
 
 
 def read_snapshot(path: Path) -> list[SnapshotEntry]:

@@ -32,7 +32,7 @@ from minibroker.storage.producers.producer_append import (
     ProducerStateEntry,
     Transaction,
 )
-from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_snapshot, write_snapshot
+from minibroker.storage.producers.producer_snapshot import SnapshotEntry, flush_snapshot, read_snapshot, write_snapshot
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -200,6 +200,12 @@ class ProducerStateManager:
         path = segment_file(self._directory, self.map_end_offset, SNAPSHOT_SUFFIX)
         write_snapshot(path, map(_to_snapshot, self.producers_and_remembered.values()))
         self._last_snapshot_offset = self.map_end_offset
+
+    def flush_snapshots(self, start: int, end: int) -> None:
+        """Force the snapshots from an offset to another to disk; may run in another thread. Raises OSError."""
+        for offset, path in self._snapshots().items():
+            if start <= offset <= end:
+                flush_snapshot(path)
 
     @property
     def latest_snapshot_offset(self) -> int | None:

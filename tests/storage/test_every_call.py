@@ -6,6 +6,9 @@ that failed has changed nothing. Any other step that failed may have taken effec
 opened as after a kill, and once more after a clean stop.
 
 The same life ends at each call: then the directory has what it had before the step that was cut off, or after it.
+
+And with flush.messages=1 a life with stops and starts ends at each call by a power failure: what its disk has of each
+sector and name that was not synced is drawn.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import pytest
 
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.simulation.memory_disk import MemoryDisk, stand_ins
+from minibroker.simulation.stand_in import close
+from minibroker.simulation.world import Died, Process, World
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files import disk
@@ -329,3 +336,128 @@ def test_a_process_that_dies_after_any_call_has_done_its_last_step_or_not(tmp_pa
         shutil.rmtree(killed)
         shutil.rmtree(life.directory)
     assert deaths > 200
+
+
+# -- with its power -------------------------------------------------------------------------------------------------
+
+
+def flushed(write: Callable[[Log], object]) -> Callable[[Life], None]:
+    """Append with flush.messages=1; it is acknowledged once it is flushed."""
+
+    def step(life: Life) -> None:
+        log = life.log()
+        write(log)
+        log.flush()
+        commit(log)
+        life.acknowledged[ORDERS] = contents(log)
+
+    return step
+
+
+def restart(life: Life) -> None:
+    assert life.manager is not None
+    life.manager.close()
+    open_directory(life)
+
+
+def expire(life: Life) -> None:
+    """Delete all segments but the active one: what producers wrote last is only in a snapshot from then on."""
+    log = life.log()
+    log.roll(NOW_MS)
+    log.maybe_increment_log_start_offset(log.log_end_offset)
+    log.delete_old_segments(NOW_MS)
+    log.flush()
+    keep_up(life)
+    life.acknowledged[ORDERS] = []
+
+
+def aborted(producer_id: int) -> list[Callable[[Life], None]]:
+    return [
+        flushed(lambda log: send_transactional(log, producer_id, 0, "aborted")),
+        flushed(lambda log: end_transaction(log, producer_id, is_commit=False)),
+    ]
+
+
+POWERED: list[Callable[[Life], None]] = [
+    open_directory,
+    *aborted(7),
+    restart,
+    *aborted(8),
+    flushed(lambda log: log.roll(NOW_MS)),
+    *aborted(9),
+    keep_up,
+    restart,
+    restart,
+    flushed(sent("last")),
+    expire,
+    flushed(sent("after")),
+]
+
+
+class Known(NamedTuple):
+    records: set[tuple[int, bytes | None]]
+    aborted: set[int]  # the producers of transactions that read_committed leaves out
+    producers: dict[int, int]  # the epoch of each
+
+    @classmethod
+    def of(cls, log: Log) -> Known:
+        found = log.segments.collect_aborted_txns(log.log_start_offset, log.log_end_offset, 0)
+        producers = {key: entry.epoch for key, entry in log.producer_state.producers_and_remembered.items()}
+        return cls(set(contents(log)), {each.producer_id for each in found}, producers)
+
+
+@contextmanager
+def simulated_disk(seed: int) -> Iterator[tuple[World, MemoryDisk]]:
+    world = World(seed)
+    memory = MemoryDisk(world)
+    vars(disk)["close"] = close  # for good: a file may be freed later
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stand_in in stand_ins(memory):
+            patch.setattr(disk, name, stand_in)
+        patch.setattr("minibroker.storage.data_dir.log_manager.in_threads", lambda work, logs: [*map(work, logs)])
+        yield world, memory
+
+
+def live_and_lose_power(number: int, seed: int) -> tuple[int, Known] | None:
+    """Live until a call, and lose power; return how many steps were done, and what is there. None after the end."""
+    config = replace(CONFIG, flush_messages=1)
+    with simulated_disk(seed) as (world, memory):
+        process = Process("broker")
+        process.crash_after(number)
+        world.current = process
+        life, done = Life(Path("/1/data"), Calls(0, "")), 0
+        try:
+            for step in POWERED:
+                step(life)
+                done += 1
+            return None
+        except Died:
+            memory.lose_power("1", Random(f"{seed} {number}"))
+        world.current = Process("broker, later")
+        manager = opened(life.directory, config)
+        try:
+            return done, Known.of(manager.get_or_create_log(ORDERS, now_ms=NOW_MS))
+        finally:
+            manager.close()
+
+
+@pytest.mark.parametrize("seeds", [1, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_power_failure_after_any_call_loses_nothing_that_was_flushed(seeds: int) -> None:
+    stages = [Known(set(), set(), {})]
+    with simulated_disk(0) as (world, _):
+        world.current = Process("broker")
+        whole = Life(Path("/1/data"), Calls(0, ""))
+        for step in POWERED:
+            step(whole)
+            stages.append(Known.of(whole.log()))
+    for seed in range(seeds):
+        number = 1
+        while (lived := live_and_lose_power(number, seed)) is not None:
+            done, found = lived
+            before, after = stages[done], stages[done + 1]
+            where = f"seed {seed}, call {number}, in step {done}"
+            assert before.records & after.records <= found.records <= before.records | after.records, where
+            assert before.aborted & after.aborted <= found.aborted <= before.aborted | after.aborted, where
+            assert before.producers.items() & after.producers.items() <= found.producers.items(), where
+            number += 1
+        assert number > 200

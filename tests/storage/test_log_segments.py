@@ -67,6 +67,21 @@ class TestFlushing:
         assert forced == ["00000000000000000006.log"]
         assert descriptors_in(tmp_path) == before
 
+    def test_a_clean_stop_forces_what_flushes_left_out_and_once_is_enough(
+        self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send_transactional(log, 0, 0, "a")
+        end_transaction(log, 0, is_commit=False)
+        log.flush()
+        forced = forced_files(monkeypatch)
+
+        log.close()
+
+        assert {"00000000000000000000.txnindex", "00000000000000000002.snapshot"} <= set(forced)
+        forced.clear()
+        open_log(tmp_path, is_after_clean_stop=True).close()
+        assert forced == []
+
     @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
     def test_a_log_may_go_amid_a_flush(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
         directory = tmp_path / "orders-0"
