@@ -42,6 +42,7 @@ TOPIC = "orders"
 FEW = 5
 HELD_SECONDS = 4.0  # far below replica.lag.time.max.ms
 PATIENCE_SECONDS = 30.0
+UNSENT_SECONDS = 600.0  # for which orders are not sent again, or until the lab has looked
 SHOWN_SECONDS = 3.0  # within which a new leader shows all that it has
 START_SECONDS = 120.0  # on a busy machine
 LOST = (
@@ -87,11 +88,12 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
     for each in {1, 2, 3} - {leader}:
         cluster.hold_follower(each)
     give(FEW, seconds=HELD_SECONDS)
-    cluster.kill(leader)
-    cluster.release_follower()
-    second = cluster.until_leader(TOPIC, not_=leader)
-    claimed = list(program.claims)
-    missing = unfound(cluster, claimed, orders)
+    with cluster.faults.delay(UNSENT_SECONDS, api="produce"):  # so that it is seen what the leader took with it
+        claimed = list(program.claims)
+        cluster.kill(leader)
+        cluster.release_follower()
+        second = cluster.until_leader(TOPIC, not_=leader)
+        missing = unfound(cluster, claimed, orders)
     cluster.start(leader, timeout_seconds=START_SECONDS)
     cluster.until_isr(TOPIC, 0, {1, 2, 3}, timeout=PATIENCE_SECONDS)
     waited(lambda: set(orders) <= set(program.claims) or program.has_ended, PATIENCE_SECONDS)
@@ -99,11 +101,12 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
     for each in {1, 2, 3} - {second}:
         cluster.shrink_isr(TOPIC, 0, each)
     give(FEW, seconds=HELD_SECONDS)
-    claimed_alone = list(program.claims)
-    cluster.kill(second)
-    cluster.release_follower()
-    cluster.unclean_election(TOPIC, 0)
-    missing_alone = [each for each in unfound(cluster, claimed_alone, orders) if each not in missing]
+    with cluster.faults.delay(UNSENT_SECONDS, api="produce"):
+        claimed_alone = list(program.claims)
+        cluster.kill(second)
+        cluster.release_follower()
+        cluster.unclean_election(TOPIC, 0)
+        missing_alone = [each for each in unfound(cluster, claimed_alone, orders) if each not in missing]
     cluster.start(second, timeout_seconds=START_SECONDS)
     cluster.until_isr(TOPIC, 0, {1, 2, 3}, timeout=PATIENCE_SECONDS)
     waited(lambda: set(orders) <= set(program.claims) or program.has_ended, PATIENCE_SECONDS)

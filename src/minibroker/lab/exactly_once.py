@@ -37,7 +37,6 @@ while True:
 PAYMENTS, RECEIPTS = "payments", "receipts"
 COUNT = 10
 PATIENCE_SECONDS = 30.0
-STRIKE_SECONDS = 15.0
 MOMENT_SECONDS = 0.5  # for what a program does beside the request that was refused
 SESSION_SECONDS = 50  # longer than what clients take for a session
 LOST = "It committed an offset before the receipt was in the log: then a program that dies has promised too much."
@@ -69,7 +68,7 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
             for apis in (("OffsetCommit", "TxnOffsetCommit"), ("Produce",)):
                 with broker.faults.disconnect(api=apis, topic=PAYMENTS if len(apis) > 1 else RECEIPTS) as fault:
                     pay()
-                    waited(lambda fault=fault: fault.count > 0, STRIKE_SECONDS)  # type: ignore[misc]
+                    waited(lambda fault=fault: fault.count > 0, PATIENCE_SECONDS)  # type: ignore[misc]
                     time.sleep(MOMENT_SECONDS)
                     program.kill()
                 broker.clock.advance(SESSION_SECONDS)  # its membership ends
