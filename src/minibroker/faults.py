@@ -39,10 +39,14 @@ class RequestFilter(TypedDict, total=False):
 
 
 class HowOften(TypedDict, total=False):
-    """Of the matching requests the first `skip` pass, and the next `times` are struck; without `times`, all others."""
+    """Of the matching requests the first `skip` pass, and the next `times` are struck; without `times`, all others.
+
+    With `for_seconds` those that come that long, by the broker's clock, after the first that was struck.
+    """
 
     times: int
     skip: int
+    for_seconds: float
 
 
 class OptionsOfFetch(RequestFilter, HowOften):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from minibroker.broker.config.profiles import EVERYTHING, profile_of
 from minibroker.broker.wings.testing.faults.fault import Fault, RequestFacts, When
@@ -83,6 +84,17 @@ def test_skip_lets_the_first_pass_and_times_ends_it() -> None:
     assert (fault.count, fault.is_active) == (1, False)
 
 
+async def test_a_fault_for_some_seconds_ends_so_long_after_its_first_strike(autojump_clock: object) -> None:
+    fault = parsed("delay", seconds=1, skip=1, for_seconds=3)
+    struck = []
+    for pause_seconds in (0, 5, 2, 2):
+        await trio.sleep(pause_seconds)
+        struck.append(fault.strikes())
+
+    assert struck == [False, True, True, False]
+    assert not fault.is_active
+
+
 def test_a_fault_is_described_in_words() -> None:
     fault = parsed("error", error="NOT_COORDINATOR", api="heartbeat", client_id="app", times=3)
     fault.strikes()
@@ -117,6 +129,7 @@ def test_a_fault_is_described_in_words() -> None:
         ("delay", {"seconds": 1, "connection": 0}, "connection is its number, from 1, or .*host:port, not 0"),
         ("delay", {"seconds": 1, "connection": "first"}, "connection is its number, from 1, or the client's host:port"),
         ("delay", {"seconds": 1, "when": "during"}, "when is one of before, after, not 'during'"),
+        ("delay", {"seconds": 1, "for_seconds": 0}, "for_seconds is a number above 0"),
         ("delay", {"seconds": 1, "topik": "a"}, "delay takes no topik"),
         ("torn_frame", {"when": "before"}, "torn_frame takes no when"),
         ("slow", {"bytes_per_second": 0}, "bytes_per_second is a whole number of at least 1, not 0"),

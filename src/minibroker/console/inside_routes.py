@@ -26,7 +26,7 @@ from minibroker.story import with_story
 NOT_KEPT = "not-kept"  # the code of a request that has left the broker's ring
 SECONDS_MAX = 100 * 366 * 86_400  # as far as a broker's clock can be turned
 FAULT_FIELDS = ("kind", "error", "seconds", "bytes_per_second", "when", "api", "connection", "client_id", "topic",
-                "partition", "times", "skip")  # fmt: skip
+                "partition", "times", "skip", "for_seconds")  # fmt: skip
 
 
 def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:

@@ -9,11 +9,12 @@
     slow         its answer is sent at this rate                          bytes_per_second
 
 `when` is before or after the broker has served the request. The first `skip` matching requests pass; after `times`
-strikes a fault is used up.
+strikes, or `for_seconds` after the first one, a fault is used up.
 """
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -98,6 +99,7 @@ class Fault:
         *,
         times: int | None = None,
         skip: int = 0,
+        for_seconds: float = math.inf,
         when: When = When.BEFORE,
         code: ErrorCode = ErrorCode.NONE,
         seconds: float = 0.0,
@@ -114,10 +116,14 @@ class Fault:
         self.lifted = trio.Event()
         self._times = times
         self._passes_left = skip
+        self._for_seconds = for_seconds
+        self._ends_at = math.inf  # by trio's clock, once it has struck
 
     @property
     def is_active(self) -> bool:
-        return not self.lifted.is_set() and (self._times is None or self.count < self._times)
+        is_left = self._times is None or self.count < self._times
+        is_in_time = self._ends_at == math.inf or trio.current_time() < self._ends_at
+        return is_left and is_in_time and not self.lifted.is_set()
 
     def strikes(self) -> bool:
         """Count a matching request; return whether it is struck."""
@@ -126,6 +132,8 @@ class Fault:
         if self._passes_left:
             self._passes_left -= 1
             return False
+        if not self.count and self._for_seconds < math.inf:
+            self._ends_at = trio.current_time() + self._for_seconds
         self.count += 1
         return True
 

@@ -43,6 +43,8 @@ class FaultParser:
             options["times"] = integer("times", given.pop("times"), 1, COUNT_MAX)
         if "skip" in given:
             options["skip"] = integer("skip", given.pop("skip"), 0, COUNT_MAX)
+        if "for_seconds" in given:
+            options["for_seconds"] = duration("for_seconds", given.pop("for_seconds"))
         if "when" in given and which in KINDS_WITH_WHEN:
             options["when"] = When(one_of("when", given.pop("when"), [each.value for each in When]))
         if which is Kind.ERROR:
