@@ -11,33 +11,40 @@ A plan has one to three faults, each a line of Python that a user can paste into
     clock        a minute passes for the broker: members without a heartbeat leave, transactions are aborted
     disk         the log directory of a partition is full
 
-How many requests of an API there were is another number in each run, so the draw depends on it little: a fault that
-would skip all of them strikes the first. Each candidate has a number of its own from the seed, and the smallest is
-drawn: one that comes or goes, since a client looked for its coordinator once more, changes few plans but those that it
-is in.
+What twenty plans find is not left to luck. Each plan has a fault in the requests that tell the most, such as Produce:
+the kinds take turns, and each kind begins with the faults that tell the most. Beside them are faults in requests that
+look something up: each API has one before any has a second. The seed decides where turns begin, what comes first among
+equals, and which faults meet.
+
+How many requests of an API there were is another number in each run, so a plan depends on it little: a fault that would
+skip all of them strikes an earlier one.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, cycle, islice
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 KINDS = ("refused", "lost", "late", "death", "rebalance", "coordinator", "clock", "disk")
-COUNTS, COUNT_WEIGHTS = (1, 2, 3), (4, 4, 2)  # of the faults in a plan
-SKIPS, SKIP_WEIGHTS = (0, 1, 2, 3, 5, 8), (8, 4, 3, 2, 1, 1)
+# Of the requests that tell the most. Some kinds have more faults than others, and come twice.
+TURNS = (
+    *("late", "death", "lost", "clock", "refused", "rebalance"),
+    *("late", "disk", "lost", "clock", "death", "coordinator"),
+)
+COUNTS = (1, 2, 2, 1, 3)  # of the faults in a plan; in turn
+SKIPS = (0, 2, 0, 1, 3, 0, 5, 1)  # of the requests of an API; in turn
 TIMES, TIMES_WEIGHTS = (1, 2, 3), (5, 2, 1)
-FULL_TIMES = 5  # a full disk is not emptied at once: clients that wait longer from time to time try for two seconds
-LATE_SECONDS = 3  # tests wait for five by default
+FULL_SECONDS = 3  # a full disk is not emptied at once, and a leader is not found at once
+LATE_SECONDS, VERY_LATE_SECONDS = 3, 6  # for what waits for five seconds
 TURNED_SECONDS = 75  # past a session, and past a transaction's minute and the broker's next look at it
 CLUSTERS = ("minibroker_cluster", "cluster")  # the names under which a test has one
 
 # By API, in the spelling of `broker.faults`: how much a fault in it tells, and the errors that pass, by kind. Requests
-# that change something tell the most; those that look something up are sent again by every client.
+# that change something tell the most; those that look something up (1) are sent again by every client.
 COORDINATOR_ERRORS = {"coordinator": ["NOT_COORDINATOR"], "refused": ["COORDINATOR_LOAD_IN_PROGRESS"]}
 OF_TRANSACTIONS = {"coordinator": ["NOT_COORDINATOR"], "refused": ["CONCURRENT_TRANSACTIONS"]}
 # As after a time-out: the coordinator has aborted the transaction, and the producer needs a new epoch.
@@ -51,7 +58,7 @@ APIS: dict[str, tuple[int, dict[str, list[str]]]] = {
             "disk": ["KAFKA_STORAGE_ERROR"],
         },
     ),
-    "fetch": (2, {"refused": ["NOT_LEADER_FOR_PARTITION"], "disk": ["KAFKA_STORAGE_ERROR"]}),
+    "fetch": (4, {"refused": ["NOT_LEADER_FOR_PARTITION", "UNKNOWN_SERVER_ERROR"], "disk": ["KAFKA_STORAGE_ERROR"]}),
     "list_offsets": (1, {"refused": ["NOT_LEADER_FOR_PARTITION"]}),
     "metadata": (1, {"refused": ["LEADER_NOT_AVAILABLE"]}),
     "find_coordinator": (1, {"refused": ["COORDINATOR_NOT_AVAILABLE"]}),
@@ -69,8 +76,11 @@ APIS: dict[str, tuple[int, dict[str, list[str]]]] = {
     "share_fetch": (2, {}),
     "share_acknowledge": (16, {}),
 }
-AFTER_SERVING = {"NOT_ENOUGH_REPLICAS_AFTER_APPEND"}
-BEATING = "heartbeat"  # sent each three seconds: a test may be over before, or not
+AFTER_SERVING = {"NOT_ENOUGH_REPLICAS_AFTER_APPEND": "after"}
+LOOKED_UP = 1
+HEARTBEAT = "heartbeat"  # sent each three seconds: a test may be over before, or not
+BEATING = (HEARTBEAT, "consumer_group_heartbeat")
+LASTING = ("produce", "fetch")  # by which a test lasts until then, when they are very late
 JOINING = "join_group"
 TIMED = {JOINING, "consumer_group_heartbeat", "share_fetch", "end_txn"}  # whose clients the broker gives up in time
 
@@ -96,6 +106,7 @@ class Fault:
     when: str = "before"
     times: int | None = None
     skip: int = 0
+    for_seconds: int | None = None
 
     @property
     def line(self) -> str:
@@ -110,17 +121,22 @@ class Fault:
             arguments.append(f"times={self.times}")
         if self.skip:
             arguments.append(f"skip={self.skip}")
+        if self.for_seconds is not None:
+            arguments.append(f"for_seconds={self.for_seconds}")
         return f"{self.place}.faults.{self.verb}({', '.join(arguments)})"
 
     def simpler(self) -> Iterator[Fault]:
         """The same fault with one thing less."""
         if self.skip:
             yield replace(self, skip=0)
-        if self.times is not None and self.times > 1:
-            yield replace(self, times=1)
+        if (self.times or 2) > 1 and self.verb != "call":
+            yield replace(self, times=1, for_seconds=None)
+        if self.text == f"{VERY_LATE_SECONDS}":
+            yield replace(self, text=f"{LATE_SECONDS}")
 
 
 Plan = tuple[Fault, ...]
+T = TypeVar("T")
 
 
 class Requests(NamedTuple):
@@ -145,7 +161,7 @@ def used_by(asked: Iterable[Requests]) -> list[Use]:
         else:
             shared.add((place, api))
     for place in {place for place, api in clients if api == JOINING}:
-        clients.setdefault((place, BEATING), Counter(dict.fromkeys(clients[place, JOINING], 0)))
+        clients.setdefault((place, HEARTBEAT), Counter(dict.fromkeys(clients[place, JOINING], 0)))
     uses = []
     for (place, api), counts in sorted(clients.items()):
         is_all = (place, api) not in shared
@@ -157,34 +173,59 @@ def used_by(asked: Iterable[Requests]) -> list[Use]:
 
 
 def drawn(seed: int, test: str, uses: Iterable[Use]) -> Iterator[Plan]:
-    """Yield the plans of a test, from plan 1 on; none where nothing was asked.
-
-    Each kind has its turn, in an order of the seed's: twenty plans have each of the eight twice. A fault that was drawn
-    is not drawn again while there are others of its kind.
-    """
+    """Yield the plans of a test, from plan 1 on; none where nothing was asked."""
     key = f"{seed}/{test}"
-    by_kind = defaultdict(list)
-    for each in candidates(uses):
-        by_kind[each.kind].append(each)
-    left = {kind: list(of_kind) for kind, of_kind in by_kind.items()}
-    turns = sorted(KINDS, key=lambda kind: chance(key, kind).random())
-    for number in count(1) if by_kind else ():
-        key_of_plan = f"{key}/{number}"
-        random = chance(key_of_plan, "plan")
-        kinds = dict.fromkeys([turns[number % len(turns)], *random.sample(KINDS, len(KINDS))])
-        (faults,) = random.choices(COUNTS, COUNT_WEIGHTS)
-        plan = []
-        for kind in [kind for kind in kinds if kind in by_kind][:faults]:
-            left[kind] = left[kind] or list(by_kind[kind])
-            # The smallest number is drawn; a greater weight makes it smaller.
-            chosen = min(left[kind], key=lambda each: each.number(key_of_plan))
-            left[kind].remove(chosen)
-            plan.append(chosen.with_options(key_of_plan))
-        yield tuple(plan)
+    every = list(candidates(uses))
+    telling = [each for each in every if APIS[each.fault.api][0] > LOOKED_UP] or every
+    others = [each for each in every if each not in telling]
+    decks = {kind: cycle(ordered(key, [each for each in telling if each.kind == kind])) for kind in KINDS}
+    turns = rotated(f"{key}/turns", [kind for kind in TURNS if any(each.kind == kind for each in telling)])
+    counts = rotated(f"{key}/counts", COUNTS)
+    skips = {api: rotated(f"{key}/{api}", SKIPS) for api in APIS}
+    left = list(others)
+    for number in count(1) if every else ():
+        chances = f"{key}/{number}"
+        faults = next(counts)
+        chosen = [next(decks[next(turns)])]
+        if faults == max(COUNTS):
+            kind = next((each for each in islice(turns, len(TURNS)) if does_meet(chosen, each)), None)
+            chosen += [next(decks[kind])] if kind else []
+        left = left or list(others)
+        beside = lasting(chosen[0], every) or [each for each in left if does_meet(chosen, each.kind)]
+        if beside and (faults > 1 or beside[0] not in left):
+            chosen.append(min(beside, key=lambda each: each.chance(chances)))
+            left = [each for each in left if (each.fault.place, each.fault.api) != chosen[-1].where]
+        yield tuple(each.with_options(chances, next(skips[each.fault.api])) for each in chosen)
 
 
-def chance(*keys: str) -> Random:
-    return Random("/".join(keys))
+def ordered(key: str, of_kind: list[Candidate]) -> list[Candidate]:
+    """The faults of a kind, those that tell the most first; those of a second client of an API come after them."""
+    rounds: Counter[tuple[str, ...]] = Counter()
+    order = []
+    for each in sorted(of_kind, key=lambda each: -each.weight * (3 + 2 * each.chance(key))):
+        form = each.fault.place, each.fault.api, each.fault.text, each.fault.verb, each.fault.when
+        order.append((rounds[form], len(order), each))
+        rounds[form] += 1
+    return [each for *_, each in sorted(order, key=lambda each: each[:2])]
+
+
+def does_meet(chosen: list[Candidate], kind: str) -> bool:
+    """Whether a fault of this kind may join them. The turn of a clock ends delays."""
+    kinds = {each.kind for each in chosen}
+    return kind not in kinds and not {kind, *kinds} >= {"late", "clock"}
+
+
+def lasting(chosen: Candidate, every: list[Candidate]) -> list[Candidate]:
+    """What lets a test last until a member beats again, where the fault waits for that."""
+    if chosen.fault.api not in BEATING or chosen.requests > 1:
+        return []
+    return [each for each in every if each.where[1] in LASTING and each.fault.text == f"{VERY_LATE_SECONDS}"]
+
+
+def rotated(key: str, turns: Sequence[T]) -> Iterator[T]:
+    """Yield them again and again, from one on that the key chooses."""
+    first = Random(key).randrange(len(turns) or 1)
+    return cycle([*turns[first:], *turns[:first]])
 
 
 class Candidate(NamedTuple):
@@ -195,19 +236,19 @@ class Candidate(NamedTuple):
     fault: Fault
     requests: int  # of its kind without faults
 
-    def number(self, key: str) -> float:
-        return -math.log(1 - chance(key, self.fault.line).random()) / self.weight
+    @property
+    def where(self) -> tuple[str, str]:
+        return self.fault.place, self.fault.api
 
-    def with_options(self, key: str) -> Fault:
-        fault = self.fault
-        random = chance(key, f"{fault.line} options")
-        (skip,) = random.choices(SKIPS, SKIP_WEIGHTS)
-        (times,) = random.choices(TIMES, TIMES_WEIGHTS)
-        return replace(
-            fault,
-            skip=skip if skip < self.requests else 0,
-            times=fault.times if fault.times is not None or fault.verb == "call" else times,
-        )
+    def chance(self, key: str) -> float:
+        return Random(f"{key}/{self.fault.line}").random()
+
+    def with_options(self, key: str, skip: int) -> Fault:
+        fault = replace(self.fault, skip=skip % max(self.requests, 1))
+        if fault.times or fault.for_seconds or fault.verb == "call":
+            return fault
+        (times,) = Random(f"{key}/{fault.line}/times").choices(TIMES, TIMES_WEIGHTS)
+        return replace(fault, times=times)
 
 
 def candidates(uses: Iterable[Use]) -> Iterator[Candidate]:
@@ -225,20 +266,23 @@ def faults_of(use: Use) -> Iterator[tuple[str, float, Fault]]:
     place = use.place
     weight, errors = APIS[use.api]
 
-    def fault(verb: str, text: str = "", when: str = "before", times: int | None = None) -> Fault:
-        return Fault(place, verb, text, use.api, use.client_id, when, times)
+    def fault(verb: str, text: str = "", when: str = "before", **options: int) -> Fault:
+        return Fault(place, verb, text, use.api, use.client_id, when, **options)
 
     for kind, codes in errors.items():
         for code in codes:
-            when = "after" if code in AFTER_SERVING else "before"
-            yield kind, weight / len(codes), fault("error", f'"{code}"', when, FULL_TIMES if kind == "disk" else None)
+            options = {"for_seconds": FULL_SECONDS} if kind == "disk" else {}
+            yield kind, weight / len(codes), fault("error", f'"{code}"', AFTER_SERVING.get(code, "before"), **options)
     yield "lost", weight / 3, fault("disconnect")
     yield "lost", weight / 3, fault("disconnect", when="after")
     yield "lost", weight / 3, fault("torn_frame")
+    yield "late", weight / 2, fault("delay", f"{LATE_SECONDS}", times=1)
+    yield "late", weight / 3, fault("delay", f"{LATE_SECONDS}", "after", times=1)
+    if use.api in LASTING:
+        yield "late", weight / 2.5, fault("delay", f"{VERY_LATE_SECONDS}", times=1)
     is_cluster = place in CLUSTERS
     death = f"{place}.kill" if is_cluster else f"lambda: ({place}.kill(), {place}.start())"
     turn = f"lambda{' _' if is_cluster else ''}: {place}.clock.advance({TURNED_SECONDS})"
     for when in ("before", "after"):
-        yield "late", weight / 2, fault("delay", f"{LATE_SECONDS}", when, 1)
         yield "death", weight / 2, fault("call", death, when)
         yield "clock", weight / 2, fault("call", turn, when)

@@ -127,7 +127,8 @@ class Trials:
             return found.has_failed
 
         whole = tuple(each for each in plan if result.struck.get(each.line, True))
-        any(fails(smaller) for size in range(len(whole)) for smaller in combinations(whole, size) if smaller)
+        sizes = range(1, len(whole) + (whole != plan))
+        any(fails(smaller) for size in sizes for smaller in combinations(whole, size))
         for at in range(len(plan)):
             is_simpler = True
             while is_simpler:

@@ -39,7 +39,7 @@ def ship(servers: str, group: str, orders: str, parcels: str, is_enough: Callabl
 
     with ExitStack() as closing:
         closing.callback(producer.close, timeout=LOST_SECONDS)
-        closing.enter_context(consumer)
+        closing.callback(consumer.close)
         workers = closing.enter_context(ThreadPoolExecutor(WORKERS))
         while not is_enough():
             polled = consumer.poll(POLL_MS)
