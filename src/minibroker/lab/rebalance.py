@@ -103,7 +103,7 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
     time.sleep(SESSION_MS / 1000 + 1)  # only then do others get what it has not left
     waited(is_done, PATIENCE_SECONDS)
     in_order = none_twice(done(), given, "job", TWICE)
-    # A job for each partition, so that one is at work; the member dies in it, when it has committed one, or in the other.
+    # A job for each partition, so that one is at work; the member dies when it has committed one, or in the other.
     give(PARTITIONS, LONG_MS)
     waited(lambda: broker.lag(GROUP, TOPIC) < PARTITIONS, WORKED_SECONDS)
     programs[1].kill()
