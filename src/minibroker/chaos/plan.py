@@ -201,7 +201,7 @@ def drawn(seed: int, test: str, uses: Iterable[Use]) -> Iterator[Plan]:
 def ordered(key: str, of_kind: list[Candidate]) -> list[Candidate]:
     """The faults of a kind, those that tell the most first; those of a second client of an API come after them."""
     rounds: Counter[tuple[str, ...]] = Counter()
-    order = []
+    order: list[tuple[int, int, Candidate]] = []
     for each in sorted(of_kind, key=lambda each: -each.weight * (3 + 2 * each.chance(key))):
         form = each.fault.place, each.fault.api, each.fault.text, each.fault.verb, each.fault.when
         order.append((rounds[form], len(order), each))
