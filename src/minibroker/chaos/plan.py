@@ -40,6 +40,7 @@ SKIPS = (0, 2, 0, 1, 3, 0, 5, 1)  # of the requests of an API; in turn
 TIMES, TIMES_WEIGHTS = (1, 2, 3), (5, 2, 1)
 FULL_SECONDS = 3  # a full disk is not emptied at once, and a leader is not found at once
 LATE_SECONDS, VERY_LATE_SECONDS = 3, 6  # for what waits for five seconds
+LATE_WEIGHT = 3  # of what looks something up: it is sent again at once where its answer is refused or lost
 TURNED_SECONDS = 75  # past a session, and past a transaction's minute and the broker's next look at it
 CLUSTERS = ("minibroker_cluster", "cluster")  # the names under which a test has one
 
@@ -193,13 +194,15 @@ def drawn(seed: int, test: str, uses: Iterable[Use]) -> Iterator[Plan]:
         left = left or list(others)
         beside = lasting(chosen[0], every) or [each for each in left if does_meet(chosen, each.kind)]
         if beside and (faults > 1 or beside[0] not in left):
-            chosen.append(min(beside, key=lambda each: each.chance(chances)))
+            chosen.append(
+                min(beside, key=lambda each: each.chance(chances) / (LATE_WEIGHT if each.kind == "late" else 1))
+            )
             left = [each for each in left if (each.fault.place, each.fault.api) != chosen[-1].where]
         yield tuple(each.with_options(chances, next(skips[each.fault.api])) for each in chosen)
 
 
 def ordered(key: str, of_kind: list[Candidate]) -> list[Candidate]:
-    """The faults of a kind, those that tell the most first; those of a second client of an API come after them."""
+    """Sort the faults of a kind: those that tell the most first, and those of a second client of an API after them."""
     rounds: Counter[tuple[str, ...]] = Counter()
     order: list[tuple[int, int, Candidate]] = []
     for each in sorted(of_kind, key=lambda each: -each.weight * (3 + 2 * each.chance(key))):
@@ -216,7 +219,7 @@ def does_meet(chosen: list[Candidate], kind: str) -> bool:
 
 
 def lasting(chosen: Candidate, every: list[Candidate]) -> list[Candidate]:
-    """What lets a test last until a member beats again, where the fault waits for that."""
+    """Return faults by which a test lasts until a member beats again, where the chosen one waits for that."""
     if chosen.fault.api not in BEATING or chosen.requests > 1:
         return []
     return [each for each in every if each.where[1] in LASTING and each.fault.text == f"{VERY_LATE_SECONDS}"]

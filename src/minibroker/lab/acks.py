@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from minibroker.cluster import Cluster
 from minibroker.errors import BrokerError
-from minibroker.lab.program import Grade, LabFailed, Program, more, none_twice, some_of, waited
+from minibroker.lab.program import START_SECONDS, Grade, LabFailed, Program, more, none_twice, some_of, waited
 
 TITLE = "What is acknowledged is kept: acks, min.insync.replicas, idempotence"
 TASK = """\
@@ -44,7 +44,6 @@ HELD_SECONDS = 4.0  # far below replica.lag.time.max.ms
 PATIENCE_SECONDS = 30.0
 UNSENT_SECONDS = 600.0  # for which orders are not sent again, or until the lab has looked
 SHOWN_SECONDS = 3.0  # within which a new leader shows all that it has
-START_SECONDS = 120.0  # on a busy machine
 LOST = (
     "An answer to acks=1 says that the leader has the record, and no answer was waited for where there is no callback."
     " acks=all waits for the replicas that are in sync."
@@ -55,7 +54,8 @@ TWICE = "A producer that got no answer sends again. With enable.idempotence the 
 
 def run(start: Callable[[str], Program]) -> list[Grade]:
     """Raises LabFailed."""
-    with Cluster(brokers=3, settings={"auto.create.topics.enable": "false"}) as cluster:
+    cluster = Cluster(brokers=3, settings={"auto.create.topics.enable": "false"})
+    with cluster.start(timeout_seconds=START_SECONDS):
         program = start(cluster.bootstrap_servers)
         try:
             return graded(cluster, program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
+from minibroker.lab.program import START_SECONDS, Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Exactly once: transactions from topic to topic"
@@ -48,7 +48,7 @@ TWICE = (
 
 def run(start: Callable[[str], Program]) -> list[Grade]:
     """Raises LabFailed."""
-    with Broker(control=True) as broker:
+    with Broker(control=True).start(timeout_seconds=START_SECONDS) as broker:
         broker.create_topic(PAYMENTS)
         broker.create_topic(RECEIPTS)
         paid: list[str] = []

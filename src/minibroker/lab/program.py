@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+START_SECONDS = 120.0  # of a broker, on a busy machine
 POLL_SECONDS = 0.02
 END_SECONDS = 15.0
 LINES_SHOWN = 8

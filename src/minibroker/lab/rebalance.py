@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
+from minibroker.lab.program import START_SECONDS, Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Members come, leave and die: rebalances, and when to commit"
@@ -63,7 +63,7 @@ TWICE = (
 
 def run(start: Callable[[str], Program]) -> list[Grade]:
     """Raises LabFailed."""
-    with Broker(settings={"group.max.session.timeout.ms": SESSION_MS}) as broker:
+    with Broker(settings={"group.max.session.timeout.ms": SESSION_MS}).start(timeout_seconds=START_SECONDS) as broker:
         broker.create_topic(TOPIC, partitions=PARTITIONS)
         programs = [start(broker.bootstrap_servers)]
         try:

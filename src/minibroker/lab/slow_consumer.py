@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
+from minibroker.lab.program import START_SECONDS, Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Slow work: max.poll.interval.ms, and polling while you work"
@@ -67,7 +67,7 @@ HINT = (
 
 def run(start: Callable[[str], Program]) -> list[Grade]:
     """Raises LabFailed."""
-    with Broker(control=True, transcript=True) as broker:
+    with Broker(control=True, transcript=True).start(timeout_seconds=START_SECONDS) as broker:
         broker.create_topic(TOPIC)
         program = start(broker.bootstrap_servers)
         photos: list[str] = []
