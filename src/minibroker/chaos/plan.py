@@ -202,7 +202,10 @@ def drawn(seed: int, test: str, uses: Iterable[Use]) -> Iterator[Plan]:
 
 
 def ordered(key: str, of_kind: list[Candidate]) -> list[Candidate]:
-    """Sort the faults of a kind: those that tell the most first, and those of a second client of an API after them."""
+    """Return the faults of a kind in order: the most telling ones come first.
+
+    Those of an API's second client come after all of the first.
+    """
     rounds: Counter[tuple[str, ...]] = Counter()
     order: list[tuple[int, int, Candidate]] = []
     for each in sorted(of_kind, key=lambda each: -each.weight * (3 + 2 * each.chance(key))):
