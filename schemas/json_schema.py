@@ -15,6 +15,7 @@ from jsonschema import Draft7Validator, ValidationError
 from jsonschema import SchemaError as NoSchema
 from jsonschema.validators import validator_for
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
 from minibroker.schemas.schema import Reason, SchemaError
@@ -38,7 +39,7 @@ def parse(text: str, references: Mapping[str, str]) -> JsonSchema:
         validator_for(schema, default=Draft7Validator).check_schema(schema)
     except NoSchema as error:
         raise SchemaError(f"{error.message} at {error.json_path}") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise SchemaError(str(error)) from error
     return JsonSchema(schema, others)
 
@@ -67,7 +68,7 @@ class JsonSchema:
     def decode(self, data: memoryview) -> Any:
         try:
             return json.loads(bytes(data))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SchemaError(f"not JSON: {error}") from error
 
     def encode(self, value: Any) -> bytes:
@@ -77,6 +78,8 @@ class JsonSchema:
             kind(self._schema, registry=Registry().with_resources(resources)).validate(value)
         except ValidationError as error:
             raise SchemaError(f"{error.message} at {error.json_path}") from error
+        except (Unresolvable, RecursionError) as error:  # a $ref to nothing, or to itself
+            raise SchemaError(f"not to be checked by this schema: {error}") from error
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
     def resolved(self, schema: Any) -> Any:

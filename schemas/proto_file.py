@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
 from proto_schema_parser import ast
 from proto_schema_parser.parser import Parser
 
@@ -44,7 +45,7 @@ def read(text: str) -> Any:
         raise SchemaError("it has no message")
     try:
         return file_of(parsed, parsed.syntax == PROTO3)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, DecodeError) as error:  # the last for what is nested too deeply
         raise SchemaError(str(error)) from error
 
 

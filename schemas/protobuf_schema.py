@@ -33,6 +33,7 @@ ALIKE = [
 ]
 MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
 WITH_LENGTH = (Field.TYPE_STRING, Field.TYPE_BYTES, *MESSAGES)
+NESTING_MAX = 32  # of messages in each other; as protoc
 NOT_HERE = ("google/", "confluent/")  # imports that Confluent's registry has itself
 
 
@@ -58,10 +59,16 @@ def file_of(text: str) -> tuple[Any, bool]:
     return proto_file.read(text), True
 
 
+def depth_of(message: Any) -> int:
+    return 1 + max(map(depth_of, message.nested_type), default=0)
+
+
 def built(pool: Any, name: str, file: Any) -> Any:
     """Add a file to the pool; return it with complete names of types. Raises SchemaError."""
     file.MergeFrom(descriptor_pb2.FileDescriptorProto(name=name))
     for each in file.message_type:
+        if depth_of(each) > NESTING_MAX:
+            raise SchemaError(f"messages are nested deeper than {NESTING_MAX}")
         proto_file.put_entries_last(each)
     if any(each.startswith(NOT_HERE) and not is_well_known(each) for each in file.dependency):
         return file

@@ -70,7 +70,10 @@ def parse(kind: str, text: str, references: Mapping[str, str]) -> Schema:
             raise
         raise ModuleNotFoundError(f"schemas of type {kind} need {error.name}; {HOW_TO_INSTALL}") from error
     make: Callable[[str, Mapping[str, str]], Schema] = module.parse
-    return make(text, references)
+    try:
+        return make(text, references)
+    except RecursionError:
+        raise SchemaError("it is nested too deeply") from None
 
 
 def incompatible(level: str, new: Schema, previous: Sequence[Schema]) -> tuple[int, Sequence[Reason]] | None:

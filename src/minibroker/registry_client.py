@@ -99,7 +99,7 @@ class SchemaRegistry:
             try:
                 found = self._ask(f"/schemas/ids/{schema_id}")
                 text = self._in(found, "schema", str)
-                self._schemas[schema_id] = parse(found.get("schemaType", "AVRO"), text, self._referred(found))
+                self._schemas[schema_id] = parse(found.get("schemaType", "AVRO"), text, self._referred(found, set()))
             except (SchemaError, ModuleNotFoundError) as error:
                 self._schemas[schema_id] = Undecodable(f"schema {schema_id}: {error}")
             except Undecodable as error:
@@ -109,11 +109,16 @@ class SchemaRegistry:
             raise schema
         return schema
 
-    def _referred(self, found: Mapping[str, Any]) -> dict[str, str]:
+    def _referred(self, found: Mapping[str, Any], begun: set[str]) -> dict[str, str]:
         texts: dict[str, str] = {}
         for each in found.get("references", ()):
-            version = self._ask(f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true")
-            texts |= {**self._referred(version), each["name"]: self._in(version, "schema", str)}
+            subject, version = self._in(each, "subject", str), self._in(each, "version", int)
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
+            if path not in begun:
+                begun.add(path)
+                referred = self._ask(path)
+                text = self._in(referred, "schema", str)
+                texts |= {**self._referred(referred, begun), self._in(each, "name", str): text}
         return texts
 
     def _in(self, answer: object, field: str, kind: type) -> Any:

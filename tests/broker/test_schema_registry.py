@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from minibroker.broker.wings.registry.records import key_of, schema_key
 from minibroker.broker.wings.registry.schema_log import SchemaLog
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records
@@ -80,6 +81,17 @@ async def test_what_another_registry_has_written_counts_at_once(
     await other.ask("GET", "/subjects")
     log = SchemaLog(broker.parts)
     await log.write({b'{"keytype":"NOOP","magic":0}': None, b"not JSON": b"{}"})
+    for key, wrong in (
+        (schema_key("u", 1), b'"text"'),
+        (schema_key("u", 1), b'{"id":"one","schema":"x"}'),
+        (schema_key("u", 1), b'{"id":1,"schema":{}}'),
+        (schema_key("u", 1), b'{"id":1,"schema":"x","references":["n"]}'),
+        (b'{"keytype":"SCHEMA","subject":7,"version":1}', b'{"id":1,"schema":"x"}'),
+        (key_of("CONFIG", "u"), b"[]"),
+        (key_of("MODE", "u"), b'{"mode":[]}'),
+        (key_of("MODE", "u"), b"[" * 100_000),
+    ):
+        await log.write({key: wrong})
     await log.write({b'{"keytype":"SCHEMA","subject":"u","version":3,"magic":1}': json.dumps(value).encode()})
 
     for each in (registry, other):

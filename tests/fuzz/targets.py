@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from minibroker.broker.app import BrokerApp, way_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.pending import Pending
 from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wings.registry.records import Contents, Reference, Version, key_of, schema_key
 from minibroker.broker.wings.testing.control.control_server import Calls
 from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
 from minibroker.conformance.requests import fetch_body, frame
@@ -35,8 +37,10 @@ from minibroker.protocol.primitives import Sized, TopicPartition, Uuid, format_o
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.schema import Array, Message, Row
+from minibroker.schemas.schema import MODULES, SchemaError, incompatible, parse
 from tests.broker.kept_files import FILES, REFUSALS
 from tests.requests import produce_body
+from tests.schemas.pairs import pairs
 from tests.storage.logs import records_of
 
 NOW_MS = 1_500_000_000_000
@@ -442,6 +446,64 @@ class Files(Target):
             bounded(read_file, math.inf)  # at the start, and not in the loop
 
 
+class Schemas(Target):
+    """Two schemas of a type, which the first byte chooses, compared, and data of the second; zeros part them.
+
+    With other first bytes, records of `_schemas`, which any client may write that has the right.
+    """
+
+    name = "schemas"
+
+    def seeds(self) -> list[bytes]:
+        kinds = list(MODULES)
+        found = [
+            b"\0".join((bytes((1 + kinds.index(pair.kind),)), old.encode(), new.encode(), data))
+            for pair in pairs()
+            for old, new, data in ((pair.old, pair.new, b"1"), (pair.new, pair.old, b'{"a":1}'))
+        ]
+        version = Version("s", 1, 1, "JSON", '"int"', (Reference("n", "s", 1),))
+        rows: list[tuple[bytes, bytes | None]] = [
+            version.record(),
+            (key_of("CONFIG", "s"), b'{"compatibilityLevel":"NONE"}'),
+        ]
+        rows += [(key_of("MODE", None), b'{"mode":"READONLY"}'), (key_of("CONFIG", None), None)]
+        rows += [(key_of("DELETE_SUBJECT", "s"), b'{"subject":"s","version":1}'), (schema_key("s", 1), None)]
+        return [*found, *(packed(0, [row]) for row in rows), packed(0, rows)]
+
+    def run(self, data: bytes) -> None:
+        if data:
+            kinds = ["", *MODULES]
+            kind = kinds[data[0] % len(kinds)]
+            bounded(
+                partial(self._compare, kind, *data[2:].split(b"\0", 2)) if kind else partial(self._apply, data),
+                math.inf,
+            )
+
+    def _compare(self, kind: str, *parts: bytes) -> None:
+        old, new, data = (*parts, b"", b"")[:3]
+        with suppress(SchemaError):
+            reader, writer = (parse(kind, text.decode("utf-8", "surrogateescape"), {}) for text in (new, old))
+            for each in (reader, writer):
+                parse(kind, each.text, {})
+                parse(kind, each.normalized(), {})
+            incompatible("FULL", reader, [writer])
+        with suppress(SchemaError):
+            parse(kind, new.decode("utf-8", "surrogateescape"), {}).decode(memoryview(data))
+        with suppress(SchemaError, ValueError, RecursionError):
+            value = json.loads(data)
+            with suppress(SchemaError):
+                parse(kind, new.decode("utf-8", "surrogateescape"), {}).encode(value)
+
+    def _apply(self, data: bytes) -> None:
+        contents = Contents()
+        for each in unpacked(data):
+            contents.apply(each.key, each.value)
+        for version in contents.all(deleted=True):
+            json.dumps(version.shown())
+            version.record()
+            contents.referring(version.subject, version.version)
+
+
 class Properties(Target):
     """Files of settings."""
 
@@ -473,7 +535,7 @@ COORDINATORS = [
     if any(each in ApiKey(key).name for each in ("GROUP", "OFFSET", "TXN", "TRANSACTION", "PRODUCER"))
 ]
 TARGETS: dict[str, type[Target]] = {
-    each.name: each for each in (Frames, Batches, ControlCalls, StoredRecords, Files, Properties)
+    each.name: each for each in (Frames, Batches, ControlCalls, StoredRecords, Files, Schemas, Properties)
 }
 
 

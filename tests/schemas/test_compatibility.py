@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from minibroker.schemas.schema import LEVELS, incompatible, parse
+from tests.schemas.pairs import Pair, pairs
 
 pytest.importorskip("proto_schema_parser", reason="schemas need the extra: pip install -e '.[schemas]'")
-
-ROW = re.compile(r"(?P<kind>AVRO|JSON|PROTOBUF) (?P<title>.*): (?P<verdict>BF|B|F|-)(?: (?P<field>\S+))?")
-
-
-class Pair(NamedTuple):
-    kind: str
-    title: str
-    verdict: str
-    field: str | None
-    old: str
-    new: str
-
-
-def pairs() -> list[Pair]:
-    found = []
-    lines = (Path(__file__).parent / "compatibility.txt").read_text().splitlines()
-    for place, line in enumerate(lines):
-        if row := ROW.fullmatch(line):
-            found.append(
-                Pair(*row.groups(), *(each.strip().replace("\\n", "\n") for each in lines[place + 1 : place + 3]))
-            )
-    return found
 
 
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.kind} {pair.title}")

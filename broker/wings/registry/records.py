@@ -67,6 +67,14 @@ def schema_key(subject: str, version: int) -> bytes:
     return key_of(SCHEMA, subject, version=version)
 
 
+def text_in(row: Mapping[str, Any], name: str) -> str:
+    """A text in a key or value. Raises KeyError, and TypeError for what is none."""
+    value = row[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    return value
+
+
 class Contents:
     """The state that the records make: versions by subject; levels and modes by subject, None for all subjects."""
 
@@ -81,15 +89,15 @@ class Contents:
         try:
             named = json.loads(key or b"")
             self._take(named["keytype"], named, None if value is None else json.loads(value))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             logger.error("%s: skipped an unreadable record: %r", TOPIC, error)
 
     def _take(self, kind: str, key: Mapping[str, Any], value: Any) -> None:
-        subject = key.get("subject")
+        subject = None if key.get("subject") is None else text_in(key, "subject")
         if kind == SCHEMA:
             self._take_version(subject or "", int(key["version"]), value)
         elif kind in (DELETE_SUBJECT, CLEAR_SUBJECT) and value is not None:
-            versions = self.subjects.get(value["subject"], {})
+            versions = self.subjects.get(text_in(value, "subject"), {})
             if kind == CLEAR_SUBJECT:
                 versions.clear()
             for number in [each for each in versions if each <= value["version"]]:
@@ -99,7 +107,7 @@ class Contents:
             if value is None:
                 kept.pop(subject, None)
             else:
-                kept[subject] = value["mode"] if kind == MODE else value
+                kept[subject] = text_in(value, "mode") if kind == MODE else dict(value.items())
 
     def _take_version(self, subject: str, number: int, value: Any) -> None:
         versions = self.subjects.setdefault(subject, {})
@@ -107,11 +115,13 @@ class Contents:
             versions.pop(number, None)
             return
         references = tuple(
-            Reference(each["name"], each["subject"], each["version"]) for each in value.get("references") or ()
+            Reference(text_in(each, "name"), text_in(each, "subject"), int(each["version"]))
+            for each in value.get("references") or ()
         )
-        kind, is_deleted = value.get("schemaType") or AVRO, bool(value.get("deleted"))
-        versions[number] = Version(subject, number, value["id"], kind, value["schema"], references, is_deleted)
-        self.highest_id = max(self.highest_id, value["id"])
+        kind = text_in(value, "schemaType") if value.get("schemaType") else AVRO
+        schema_id, text = int(value["id"]), text_in(value, "schema")
+        versions[number] = Version(subject, number, schema_id, kind, text, references, bool(value.get("deleted")))
+        self.highest_id = max(self.highest_id, schema_id)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
         """The versions of a subject from the first, hidden ones too if `deleted`."""

@@ -111,23 +111,24 @@ class Registry:
         """Parse a schema, and the schemas to which it refers. Raises Refusal."""
         if given.kind not in MODULES:
             raise refusals.INVALID_SCHEMA(f"Invalid schema type {given.kind}; it is one of {', '.join(MODULES)}")
-        references = tuple(self._referred(given.references).items())
+        references = tuple(self._referred(given.references, set()).items())
         try:
             return await threads.run_sync(parsed, given.kind, given.text, references)
         except (SchemaError, ModuleNotFoundError) as error:
             raise refusals.INVALID_SCHEMA(f"Invalid schema of type {given.kind}, details: {error}") from error
 
-    def _referred(self, references: Sequence[Reference]) -> dict[str, str]:
-        """Find the texts of the referred schemas by their names, the deepest first."""
+    def _referred(self, references: Sequence[Reference], begun: set[Reference]) -> dict[str, str]:
+        """Find the texts of the referred schemas by their names, the deepest first; what refers to itself, once."""
         found: dict[str, str] = {}
-        for each in references:
+        for each in [each for each in references if each not in begun]:
+            begun.add(each)
             try:
                 version = self.version(each.subject, str(each.version), deleted=True)
             except refusals.Refusal as error:
                 raise refusals.INVALID_SCHEMA(
                     f'No schema reference found for subject "{each.subject}" and version {each.version}'
                 ) from error
-            found |= self._referred(version.references)
+            found |= self._referred(version.references, begun)
             found[each.name] = version.text
         return found
 
@@ -143,15 +144,21 @@ class Registry:
         """The first of these versions that has this schema, whatever registry has written its text. Raises Refusal."""
         await self.schema(given)
         alike = [each for each in versions if (each.kind, each.references) == (given.kind, given.references)]
-        references = tuple(self._referred(given.references).items())
+        references = tuple(self._referred(given.references, set()).items())
         return await threads.run_sync(first_same, alike, given, references, normalize)
 
     async def unlike(
         self, level: str, given: Given, previous: Sequence[Version], *, normalize: bool = False
     ) -> Sequence[str]:
-        """Why a schema is not compatible with the previous versions, each as Confluent's registry writes it."""
+        """Why a schema is not compatible with the previous versions, each as Confluent's registry writes it.
+
+        Raises Refusal, also for schemas that cannot be compared: with a `$ref` to nothing, or nested too deeply.
+        """
         new, old = await self.schema(given), [await self.schema(each) for each in previous]
-        found = await threads.run_sync(incompatible, level, new, old)
+        try:
+            found = await threads.run_sync(incompatible, level, new, old)
+        except (SchemaError, RecursionError) as error:
+            raise refusals.INVALID_SCHEMA(f"Invalid schema of type {given.kind}, details: {error}") from error
         if found is None:
             return []
         place, reasons = found
