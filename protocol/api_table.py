@@ -249,7 +249,7 @@ DECLARATIONS = (
         later_codes=(storage_error_since(4), abortable_since(11)), failed=produce.failed_produce),
     Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, since("0.10", 3, 5, 7, 8),
         rights=(CLUSTER_ACTION.on(CLUSTER).by_handler(), READ.on(TOPIC).by_handler()),
-        later_codes=(storage_error_since(6),)),
+        later_codes=(storage_error_since(6),), joined=fetch.rows_once),
     Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse, since("0.10", 1, 2, 2, 3),
         rights=(DESCRIBE.on(TOPIC),)),
     Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse, since("0.10", 2, 4, 5, 6),

@@ -133,6 +133,13 @@ class ErrorCode(IntEnum):
 LONGEST_MESSAGE = 8191  # characters; of four bytes each they fit into a string on the wire
 
 
+# As kafka 2.8 Errors.
+MESSAGE_OF_INVALID_REQUEST = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+
+
 def known_error(code: int) -> ErrorCode:
     """Return the error of a code that a broker has answered; UNKNOWN_SERVER_ERROR for one that is none of Kafka's."""
     try:

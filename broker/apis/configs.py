@@ -52,7 +52,7 @@ from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.config.settings.types import INT, InvalidValueError
 from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import MESSAGE_OF_INVALID_REQUEST, ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
     AlterConfigsResponse,
     DescribeConfigsResponse,
@@ -114,6 +114,8 @@ class ConfigApis:
 
     def _refused(self, request: Request, unknown: KafkaError) -> Body:
         """The answer to a request with a resource of an unknown type. Raises KafkaError, and CloseConnectionError."""
+        if Habit.HAS_COMMON_MESSAGES in self._config.profile.habits:
+            raise KafkaError(unknown.code, MESSAGE_OF_INVALID_REQUEST)
         if Habit.HIDES_UNKNOWN_TYPES not in self._config.profile.habits:
             raise unknown
         answer = answer_to_all(request, unknown)
@@ -134,6 +136,8 @@ class ConfigApis:
             message = None if resource.resource_type in RESOURCE_NAMES else ""  # as kafka 4.4
         except KafkaError as error:
             code, message = error.code, error.message
+        if message is None and Habit.DESCRIBES_WITH_MESSAGE in self._config.profile.habits:
+            message = ""
         return DescribeConfigsResponse.row("results")(
             error_code=code,
             error_message=message,

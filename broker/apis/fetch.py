@@ -94,6 +94,7 @@ class FetchApis:
         self._answers_alike = Habit.ANSWERS_ALIKE in profile.habits
         self._aborted_unread: Sequence[AbortedTxn] | None = () if self._answers_alike else None
         self._shows_last_stable_offset = Habit.SHOWS_LAST_STABLE_OFFSET in profile.habits
+        self._waits_for_max_bytes = Habit.WAITS_FOR_MAX_BYTES in profile.habits
         self._reads_missing_partitions = Habit.READS_MISSING_PARTITIONS in profile.habits
         self._converts_at_once = Habit.CONVERTS_AT_ONCE in profile.habits
         self._selects_by_rack = selects_by_rack
@@ -115,7 +116,8 @@ class FetchApis:
         is_consumer = replica_id == CONSUMER_REPLICA_ID
         reads_followers = replica_id == DEBUGGING_REPLICA_ID or (is_consumer and version >= FIRST_VERSION_WITH_RACKS)
         selector = self._selector(client, replica_id, body.rack_id) if self._selects_by_rack and body.rack_id else None
-        limits = body.max_wait_ms, body.min_bytes, body.max_bytes, version < FIRST_VERSION_WITH_MAX_BYTES
+        min_bytes = min(body.min_bytes, body.max_bytes) if self._waits_for_max_bytes else body.min_bytes
+        limits = body.max_wait_ms, min_bytes, body.max_bytes, version < FIRST_VERSION_WITH_MAX_BYTES
         knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         params = new(
             FetchParams,

@@ -31,7 +31,7 @@ from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
-from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.errors import MESSAGE_OF_INVALID_REQUEST, ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.groups import (
     DeleteGroupsResponse,
@@ -137,7 +137,8 @@ class GroupApis:
         )
         if topic is None:
             if request.api_version >= self._profile.first_of(LAST_FIND_COORDINATOR_OF_2_0 + 1, Habit.REFUSES_KEY_TYPES):
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
+                has_message = Habit.HAS_COMMON_MESSAGES in self._profile.habits
+                raise KafkaError(ErrorCode.INVALID_REQUEST, MESSAGE_OF_INVALID_REQUEST if has_message else None)
             raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
         if is_share and not client.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

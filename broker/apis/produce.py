@@ -35,6 +35,7 @@ from minibroker.protocol.batches import (
     is_one_batch_of_magic_2,
     is_zstd_batch,
     kinds_of_producers,
+    scan_batches,
     transactional_producer,
 )
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
@@ -77,6 +78,9 @@ class ProduceApis:
         self._first_that_remembers_producers = profile.first_of(
             FIRST_VERSION_THAT_REMEMBERS_PRODUCERS, Habit.REMEMBERS_PRODUCERS
         )
+        self._first_with_ids_of_transactions = max(
+            FIRST_VERSION_WITH_RECORD_BATCHES, profile.first_of(FIRST_VERIFIED_VERSION, Habit.NAMES_TRANSACTIONS)
+        )
         calls_invalid = Habit.CALLS_RECORDS_INVALID in profile.habits
         self._first_with_invalid_records = 0 if calls_invalid else FIRST_VERSION_WITH_RECORD_ERRORS
         refuses_old = Habit.REFUSES_OLD_PRODUCE in profile.habits
@@ -102,11 +106,12 @@ class ProduceApis:
             if denied:
                 entries = {each: records for each, records in entries.items() if each not in denied}
                 refused = refused | denied
-        if entries and request.api_version >= self._first_verified_version:
-            if body.transactional_id is not None:
-                return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
-            if any(map(transactional_producer, entries.values())):
-                entries, refused = {}, refused_for_all(body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        version = request.api_version
+        if entries and body.transactional_id is not None and version >= self._first_verified_version:
+            return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
+        needs_id = body.transactional_id is None and version >= self._first_with_ids_of_transactions
+        if needs_id and any(map(transactional_producer, entries.values())):
+            entries, refused = {}, refused_for_all(body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return self._append(request, client, entries, refused, {})
 
     def _admit(self, request: Request, entries: Entries) -> AppendResults | Pending[AppendResults]:
@@ -171,7 +176,9 @@ class ProduceApis:
         """The error of records in a format that came after the version of their request, or after the release."""
         if is_zstd_batch(records):
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        is_known = self._knows_batches or not is_one_batch_of_magic_2(records)
+        is_known = self._knows_batches or all(
+            view.magic < NEWEST_MAGIC for view in scan_batches(records, 0, len(records))
+        )
         return ErrorCode.NONE if is_known else ErrorCode.CORRUPT_MESSAGE
 
     def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> AppendResults:

@@ -126,8 +126,14 @@ class Habit(Enum):
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
     SHOWS_LAST_STABLE_OFFSET = "Fetch has the last stable offset for read_uncommitted too"
+    WAITS_FOR_MAX_BYTES = "a Fetch waits for no more than its `max_bytes`, if its `min_bytes` is more"
     KEEPS_WHILE_SYNCING = "Heartbeat while the leader assigns is NONE in every version, and keeps its member"
     REMEMBERS_PRODUCERS = "a producer whose records are deleted, or unknown, may begin anywhere, in every version"
+    NAMES_TRANSACTIONS = (
+        "Produce of a transaction without its id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED in every version"
+    )
+    DESCRIBES_WITH_MESSAGE = "DescribeConfigs has an empty message in place of none"
+    HAS_COMMON_MESSAGES = "DescribeConfigs and FindCoordinator of an unknown type have the message of all bad requests"
     REFUSES_KEY_TYPES = "FindCoordinator of an unknown type of key is INVALID_REQUEST in every version"
     TAKES_NEGATIVE_TIMES = "ListOffsets takes a timestamp below -2 for a time"
     ANSWERS_ALIKE = "a version that 2.0 has is answered as later ones; message.format.version has no effect"
@@ -165,6 +171,8 @@ HABITS_UNTIL = {
     Habit.FAILS_FOR_MISSING_TOPICS: "2.8",
     Habit.HAS_NO_DEFAULT_COUNTS: "2.8",
     Habit.TAKES_NEGATIVE_TIMES: "3.9",
+    Habit.DESCRIBES_WITH_MESSAGE: "3.9",
+    Habit.HAS_COMMON_MESSAGES: "3.9",
 }
 
 
@@ -173,8 +181,12 @@ HABITS_SINCE = {
     Habit.ADDS_MISSING_PARTITIONS: "1.1",
     Habit.CALLS_RECORDS_INVALID: "2.8",
     Habit.SHOWS_LAST_STABLE_OFFSET: "2.8",
+    Habit.WAITS_FOR_MAX_BYTES: "2.8",
     Habit.KEEPS_WHILE_SYNCING: "2.8",
     Habit.REMEMBERS_PRODUCERS: "2.8",
+    Habit.NAMES_TRANSACTIONS: "2.8",
+    Habit.DESCRIBES_WITH_MESSAGE: "2.8",
+    Habit.HAS_COMMON_MESSAGES: "2.8",
     Habit.REFUSES_KEY_TYPES: "2.8",
     Habit.ANSWERS_ALIKE: "3.9",
     Habit.FINDS_WITH_MESSAGE: "2.8",

@@ -84,6 +84,18 @@ FetchResponse = versions("FetchResponse", 0, 18,
 )  # fmt: skip
 
 
+def rows_once(body: Any) -> Any:
+    """A Fetch that names each partition once: the answer to a failed one has a row for each, neighbours together."""
+    make = FetchRequest.row("topics")
+    once = {(name, asked.partition): asked for name, partitions in body.topics for asked in partitions}
+    topics: list[Any] = []
+    for (name, _), asked in once.items():
+        if not topics or topics[-1][0] != name:
+            topics.append(make(name, []))
+        topics[-1][1].append(asked)
+    return body._replace(topics=topics)
+
+
 def replica_id_of(body: Any) -> int:
     """The follower that a Fetch is of, -1 for a consumer."""
     state = body.replica_state

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +16,16 @@ from minibroker.conformance import judge
 from minibroker.conformance.__main__ import main
 from minibroker.conformance.holding import SETTINGS, wait_for_coordinator
 from minibroker.conformance.patient_peer import PatientPeer
-from minibroker.conformance.recordings import NAMES, digest_of, read_recording
+from minibroker.conformance.recordings import NAMES, Name, Recording, digest_of, read_recording
 from tests.conformance.planted import MUTANTS, WRONG, found
 
 pytestmark = pytest.mark.integration
 MOST = 600  # conversations until a mistake is found
+PROFILES = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
+KINDS = dict(
+    re.findall(r"^(\w.*)\n {4}(.*)$", Path(__file__).with_name("kinds.txt").read_text(encoding="utf-8"), re.MULTILINE)
+)
+OF_KINDS = ("0.10", "0.11", "1.1", "2.8")
 QUICK = {  # with the conversations that show it
     "base offset of an append": "producing",
     "each member leads": "groups",
@@ -70,6 +77,31 @@ def test_a_broker_that_acts_as_a_release_answers_as_it_was_recorded(release: str
 
     assert len(asked) >= min(most, 100)
     assert otherwise == []
+
+
+def test_each_recorded_difference_is_of_a_kind_that_the_document_gives_a_reason_for() -> None:
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for release in OF_KINDS:
+        recording = read_recording(release)
+        for name in recording.deltas:
+            shown = first_field(recording, name)
+            kinds = [kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, shown)]
+            assert len(kinds) == 1, f"{name}: {shown}"
+            counts[kinds[0]][release] += 1
+
+    text = PROFILES.read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
+    numbers = {kind: ", ".join(f"{each}: {count}" for each, count in found.items()) for kind, found in counts.items()}
+    assert {kind: rows.get(kind) for kind in KINDS} == numbers
+
+
+def first_field(recording: Recording, name: Name) -> str:
+    """The first field that differs in a conversation; one that people read only if there is no other."""
+    deltas = recording.deltas[name]
+    first = next((each for each in deltas if not each.path.endswith(("message", "documentation"))), deltas[0])
+    step = [each for each in recording.script(name) if each.kind != "drop"][first.answer]
+    field = re.sub(r"\[[0-9]+\]", "", first.path)
+    return f"{recording.name} {step.api} {field} {first.value!r}"
 
 
 def test_a_difference_has_its_requests_and_both_answers(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
