@@ -234,7 +234,7 @@ class SocketPeer:
             source = name if name.startswith("127.") else None
             self._connections[name] = RawConnection(*self._address, answer_seconds=self._answer_seconds, source=source)
             if not self.sync(name):  # or requests on older connections might overtake
-                raise ConnectionError(f"{self._address} closes a new connection")
+                raise ConnectionError("a new connection is closed, or ApiVersions not answered")
         return self._connections[name]
 
     def drop(self, name: str) -> None:
