@@ -135,6 +135,16 @@ def test_what_cannot_be_had_is_refused(msk: Msk, kafka: Any) -> None:
     assert kafka.list_clusters()["ClusterInfoList"] == []
 
 
+def test_a_name_is_taken_in_its_region_alone(msk: Msk, kafka: Any) -> None:
+    arn = created(kafka, EncryptionInfo=OPEN)
+    with pytest.raises(ClientError, match="ConflictException"):
+        created(kafka)
+
+    created(boto3.client("kafka", region_name="us-east-1"), EncryptionInfo=OPEN)
+    kafka.delete_cluster(ClusterArn=arn)
+    created(kafka, EncryptionInfo=OPEN)
+
+
 def test_without_a_mock_nothing_is_asked_of_aws() -> None:
     with pytest.raises(BrokerError, match="with mock_aws"), minibroker.msk():
         pass

@@ -31,6 +31,7 @@ SASL_SCRAM = Listener("SASL_SSL", "BootstrapBrokerStringSaslScram")
 class Asked(NamedTuple):
     """The parameters of a CreateCluster or CreateClusterV2 that decide on brokers."""
 
+    name: str
     listener: Listener
     brokers: int
     kafka_version: str
@@ -46,7 +47,7 @@ class Asked(NamedTuple):
         in_transit = provisioned.get("EncryptionInfo", {}).get("EncryptionInTransit", {}).get("ClientBroker", "TLS")
         scram = provisioned.get("ClientAuthentication", {}).get("Sasl", {}).get("Scram", {}).get("Enabled")
         listener = SASL_SCRAM if scram else TLS if in_transit == "TLS" else PLAINTEXT
-        return cls(listener, provisioned["NumberOfBrokerNodes"], provisioned["KafkaVersion"])
+        return cls(params["ClusterName"], listener, provisioned["NumberOfBrokerNodes"], provisioned["KafkaVersion"])
 
 
 def profile_for(kafka_version: str) -> str | None:
@@ -72,6 +73,7 @@ class Brokers:
 
     def __init__(self, asked: Asked, brokers: int | None) -> None:
         """Start them: `brokers`, or as many as are asked for, up to MOST_BROKERS. Raises BrokerError."""
+        self.name = asked.name
         self._listener = asked.listener
         given: dict[str, Any] = {"act_as": profile_for(asked.kafka_version)}
         if self._listener.security is not None:

@@ -22,6 +22,7 @@ NEEDED = "minibroker.msk() needs moto and boto3; in the clone of minibroker: pip
 OUTSIDE = "minibroker.msk() works inside moto's mock: with mock_aws(), minibroker.msk():"
 KEPT = "minibroker"  # in the context of a call
 NOT_FOUND, BAD_REQUEST = (404, "NotFoundException"), (400, "BadRequestException")
+CONFLICT = (409, "ConflictException")
 Answer = tuple[Any, dict[str, Any]]  # of botocore: the HTTP response, and what it has parsed
 active: list[Msk] = []  # the innermost last
 
@@ -72,6 +73,8 @@ class Msk(ContextDecorator):
     def before(self, operation: str, asked: Mapping[str, Any], context: dict[str, Any]) -> Answer | None:
         """The answer to a call in place of moto's; None for moto's."""
         if operation in ("CreateCluster", "CreateClusterV2"):
+            if self._has(asked["ClusterName"], context["client_region"]):
+                return refused(CONFLICT, "A resource with this name already exists.")
             try:
                 context[KEPT] = Brokers(Asked.of(asked), self._brokers)
             except BrokerError as error:
@@ -80,6 +83,9 @@ class Msk(ContextDecorator):
             return refused(NOT_FOUND, f"The cluster {asked['ClusterArn']} does not exist.")
         answer: Callable[[Brokers, Mapping[str, Any]], dict[str, Any]] | None = ANSWERED_HERE.get(operation)
         return None if answer is None else answered(answer(self._clusters[asked["ClusterArn"]], asked))
+
+    def _has(self, name: str, region: str) -> bool:
+        return any(each.name == name and arn.split(":")[3] == region for arn, each in self._clusters.items())
 
     def after(self, operation: str, context: dict[str, Any], status: int, parsed: dict[str, Any]) -> None:
         """Complete moto's answer: brokers run as soon as a cluster is created."""
