@@ -35,7 +35,7 @@ from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
@@ -200,6 +200,7 @@ class BrokerParts:
             coordinator_of=coordinator_of,
             channels=self.addition_channels,
             is_asked=not is_beside_kafka,
+            looks_at_epochs=Habit.VERIFIES_ONCE not in config.profile.habits,
             allows_adding=lambda: self.features.allows_transactions_v2,
             timer=self.timers.timer,
             clock=clock,

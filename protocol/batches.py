@@ -55,7 +55,9 @@ NEWEST_MAGIC = 2
 _unpack_kind: Callable[..., tuple[int, int]] = struct.Struct(
     partial_format(BATCH_HEADER, "attributes", "producer_id")
 ).unpack_from
-_unpack_epoch: Callable[..., tuple[int]] = struct.Struct(partial_format(BATCH_HEADER, "producer_epoch")).unpack_from
+_unpack_epoch: Callable[..., tuple[int, int]] = struct.Struct(
+    partial_format(BATCH_HEADER, "producer_epoch", "base_sequence")
+).unpack_from
 _unpack_offsets: Callable[..., tuple[int, int, int, int]] = OFFSETS.unpack_from
 
 
@@ -257,13 +259,13 @@ def kinds_of_producers(records: bytes | bytearray | memoryview) -> tuple[bool, b
     return is_transactional, is_idempotent
 
 
-def transactional_producer(records: bytes | bytearray | memoryview) -> tuple[int, int] | None:
-    """Return the id and the epoch of the producer of one batch of magic 2; None if it is of no transaction."""
+def transactional_producer(records: bytes | bytearray | memoryview) -> tuple[int, int, int] | None:
+    """Return id, epoch and first sequence of the producer of one batch of magic 2; None if it is of no transaction."""
     attributes, producer_id = _unpack_kind(records)
     if not attributes & TRANSACTIONAL_FLAG:
         return None
-    (epoch,) = _unpack_epoch(records)
-    return producer_id, epoch
+    epoch, first_sequence = _unpack_epoch(records)
+    return producer_id, epoch, first_sequence
 
 
 def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:

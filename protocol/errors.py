@@ -169,5 +169,10 @@ class InvalidRecordsError(KafkaError):
         self.record_errors = record_errors
 
 
+def invalid(message: str) -> InvalidRecordsError:
+    """Kafka's InvalidRecordException: a CorruptRecordException in 2.0.1, answered as one; INVALID_RECORD since 2.4."""
+    return InvalidRecordsError(ErrorCode.CORRUPT_MESSAGE, message, ())
+
+
 class KafkaProtocolError(Exception):
     """Bytes that are not a valid request: the broker logs this and closes the connection."""

@@ -28,7 +28,7 @@ from minibroker.protocol.compression import (
     corrupt,
     decompress,
 )
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError, invalid
 from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import (
     LOG_APPEND_TIME_FLAG,
@@ -179,7 +179,7 @@ def iter_message_records(
     if not header.is_compressed:
         return iter((Record(header.offset, header.timestamp, outer.key, outer.value),))
     if outer.value is None:
-        raise corrupt(f"Found invalid compressed record set with null value (magic = {header.magic})")
+        raise invalid(f"Found invalid compressed record set with null value (magic = {header.magic})")
     try:
         data = decompress(header.codec, outer.value, max_size=max_decompressed_bytes, magic=header.magic)
     except KafkaError as error:
@@ -191,14 +191,14 @@ def iter_message_records(
         raise
     messages = list(_whole_messages(data))
     if not messages:
-        raise corrupt("Found invalid compressed record set with no inner records")
+        raise invalid("Found invalid compressed record set with no inner records")
     # A wrapper at 0 with more inside comes from producers (librdkafka's) that leave offsets to the broker.
     if header.magic == 0 or (header.offset == 0 and (is_sent or len(messages) > 1)):
         return _iter_wrapped(data, messages, header, 0)
     last_inner = read_message_header(data, messages[-1]).offset
     # In a log the offset outside is right; earlier versions of minibroker stored greater ones inside.
     if is_sent and header.offset < last_inner:
-        raise corrupt(f"a wrapper at offset {header.offset} of a message at {last_inner}")
+        raise invalid(f"a wrapper at offset {header.offset} of a message at {last_inner}")
     return _iter_wrapped(data, messages, header, header.offset - last_inner)
 
 
@@ -250,7 +250,7 @@ def _iter_wrapped(data: bytes, positions: Sequence[int], wrapper: MessageHeader,
         header, key, value = _read_message(data, position)
         _check_inner_magic(header, wrapper)
         if header.is_compressed:
-            raise corrupt("Inner messages must not be compressed")
+            raise invalid("Inner messages must not be compressed")
         if not message_crc_is_valid(data, position, header):
             raise corrupt(f"Record is corrupt (stored crc = {header.crc}), inside the wrapper at {wrapper.offset}")
         timestamp = wrapper.timestamp if takes_wrappers_time else header.timestamp
@@ -259,7 +259,7 @@ def _iter_wrapped(data: bytes, positions: Sequence[int], wrapper: MessageHeader,
 
 def _check_inner_magic(header: MessageHeader, wrapper: MessageHeader) -> None:
     if header.magic != wrapper.magic:
-        raise corrupt(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
+        raise invalid(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
 
 
 def build_message_set(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.protocol.compression import corrupt
+from minibroker.protocol.errors import invalid
 
 # length 1, attributes 1, timestamp 1, offset 1, key length 1, value length 1, header count 1
 SMALLEST_RECORD_BYTES = 7
@@ -66,7 +66,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
     length, position = read_varint(data, position)
     end = position + length
     if not SMALLEST_RECORD_BYTES - 1 <= length <= len(data) - position:
-        raise corrupt(f"a record of {length} bytes cannot be in the remaining {len(data) - position}")
+        raise invalid(f"a record of {length} bytes cannot be in the remaining {len(data) - position}")
     timestamp_delta, position = read_varint(data, position + 1)
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
@@ -77,7 +77,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
     else:
         position += 1
     if position != end:
-        raise corrupt(f"the fields of a record of {length} bytes end {end - position} bytes before its end")
+        raise invalid(f"the fields of a record of {length} bytes end {end - position} bytes before its end")
     offset = origin.base_offset + offset_delta
     timestamp = origin.log_append_time_ms
     if timestamp is None:
@@ -85,7 +85,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
         if not INT64_MIN <= timestamp <= INT64_MAX:
             timestamp = _wrapped(timestamp)
     if not origin.base_offset <= offset <= origin.last_offset:
-        raise corrupt(
+        raise invalid(
             f"offset {offset} of a record is outside of its batch, {origin.base_offset} to {origin.last_offset}"
         )
     sequence = origin.base_sequence
@@ -136,11 +136,11 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
                 break
             shift += 7
             if shift > 63:
-                raise corrupt("a varint has more than ten bytes")
+                raise invalid("a varint has more than ten bytes")
     except IndexError:
-        raise corrupt("the records end within a number") from None
+        raise invalid("the records end within a number") from None
     if value >> 64:
-        raise corrupt("a varint has more than 64 bits")
+        raise invalid("a varint has more than 64 bits")
     return (value >> 1) ^ -(value & 1), position + 1
 
 
@@ -168,19 +168,19 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     if length < 0:
         return None, position
     if length > end - position:
-        raise corrupt(f"a field of {length} bytes cannot be in the {end - position} left of its record")
+        raise invalid(f"a field of {length} bytes cannot be in the {end - position} left of its record")
     return data[position : position + length], position + length
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     count, position = read_varint(data, position)
     if not 0 <= count * SMALLEST_HEADER_BYTES <= end - position:
-        raise corrupt(f"{count} headers cannot be in the {end - position} bytes left of their record")
+        raise invalid(f"{count} headers cannot be in the {end - position} bytes left of their record")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(data, position, end)
         if name is None:
-            raise corrupt("a record header has no key")
+            raise invalid("a record header has no key")
         value, position = _read_bytes(data, position, end)
         # Bytes that are not UTF-8 are preserved when the record is encoded again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))

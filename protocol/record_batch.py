@@ -22,6 +22,7 @@ from construct import Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct
 
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import Codec, codec_of, compress, corrupt, decompress
+from minibroker.protocol.errors import invalid
 from minibroker.protocol.record import NO_SEQUENCE as NO_SEQUENCE
 from minibroker.protocol.record import (
     NO_TIMESTAMP,
@@ -259,7 +260,7 @@ def iter_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_
     data = read_records_section(buffer, position, header, max_decompressed_bytes)
     count = header.records_count
     if not 0 <= count * SMALLEST_RECORD_BYTES <= len(data):
-        raise corrupt(f"Found invalid record count {count} in a batch with {len(data)} bytes of records")
+        raise invalid(f"Found invalid record count {count} in a batch with {len(data)} bytes of records")
     return _decode_records(data, count, _origin_of(header))
 
 
@@ -295,7 +296,7 @@ def _decode_records(data: bytes, count: int, origin: RecordOrigin) -> Iterator[R
         record, position = decode_record(data, position, origin)
         yield record
     if position != len(data):
-        raise corrupt(f"Incorrect declared batch size, {len(data) - position} bytes follow its {count} records")
+        raise invalid(f"Incorrect declared batch size, {len(data) - position} bytes follow its {count} records")
 
 
 def build_batch(

@@ -250,7 +250,8 @@ class FetchApis:
             return result  # it was deleted since the read
         config = partition.log.config
         if self._answers_alike and not (config.message_downconversion_enable or params.is_from_follower):
-            return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)  # whether there are records or not
+            # Whether there are records or not.
+            return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)._replace(records=None)
         if not isinstance(result.records, FileSlice):
             return result
         try:

@@ -11,7 +11,7 @@ no partition that is on other brokers alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client
@@ -54,6 +54,7 @@ class LogOffsetApis:
     """Handlers of ListOffsets and OffsetForLeaderEpoch."""
 
     def __init__(self, replica_manager: ReplicaManager, profile: Profile = EVERYTHING) -> None:
+        self._answers_each_row = Habit.ANSWERS_EACH_ROW in profile.habits
         self._first_later_version = profile.first_of(LAST_VERSION_OF_2_0 + 1)
         if Habit.TAKES_NEGATIVE_TIMES in profile.habits:
             self._first_later_version = FOREVER
@@ -70,19 +71,28 @@ class LogOffsetApis:
     def list_offsets(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
         check_isolation_level(body.isolation_level)
-        duplicates = duplicate_partitions(body.topics)
-        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: a partition named twice has one row
-        for topic in body.topics:
-            rows = topics.setdefault(topic.topic, {})
+        duplicates = duplicate_partitions(body.topics) if version else ()
+
+        def answer(name: str, row: Body) -> Body:
+            topic_partition = TopicPartition(name, row.partition)
+            if version == 0:
+                return self._list_segments(topic_partition, row, body.replica_id)
+            if topic_partition in duplicates:
+                return failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
+            return self._list_offset(request, topic_partition, row)
+
+        return ListOffsetsResponse(topics=self._rows(body.topics, answer))
+
+    def _rows(self, topics: Sequence[Any], answer: Callable[[str, Body], Body]) -> list[tuple[str, Sequence[Body]]]:
+        """The answer for each row that is asked; in a release before 2.8, one for each partition, as in its map."""
+        if self._answers_each_row:
+            return [(topic.topic, [answer(topic.topic, row) for row in topic.partitions]) for topic in topics]
+        found: dict[str, dict[int, Body]] = {}
+        for topic in topics:
+            rows = found.setdefault(topic.topic, {})
             for row in topic.partitions:
-                topic_partition = TopicPartition(topic.topic, row.partition)
-                if version == 0:
-                    rows[row.partition] = self._list_segments(topic_partition, row, body.replica_id)
-                elif topic_partition in duplicates:
-                    rows[row.partition] = failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
-                else:
-                    rows[row.partition] = self._list_offset(request, topic_partition, row)
-        return ListOffsetsResponse(topics=[(name, list(rows.values())) for name, rows in topics.items() if rows])
+                rows[row.partition] = answer(topic.topic, row)
+        return [(name, list(rows.values())) for name, rows in found.items() if rows]
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
@@ -164,14 +174,10 @@ class LogOffsetApis:
     # -- OffsetForLeaderEpoch ---------------------------------------------------------------------------------
 
     def offset_for_leader_epoch(self, request: Request, client: Client) -> Body:
-        topics: dict[str, dict[int, Body]] = {}
-        for topic in request.body.topics:
-            rows = topics.setdefault(topic.topic, {})
-            for row in topic.partitions:
-                rows[row.partition] = self._end_of_epoch(request, TopicPartition(topic.topic, row.partition), row)
-        return OffsetForLeaderEpochResponse(
-            topics=[(name, list(rows.values())) for name, rows in topics.items() if rows]
-        )
+        def answer(name: str, row: Body) -> Body:
+            return self._end_of_epoch(request, TopicPartition(name, row.partition), row)
+
+        return OffsetForLeaderEpochResponse(topics=self._rows(request.body.topics, answer))
 
     def _end_of_epoch(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         partitions = self._replica_manager.partitions

@@ -22,10 +22,11 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.features import Features
-from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, check_topic_name
 from minibroker.broker.cluster.sections import FeatureLevels
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.cluster.topic_changes import attempt
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
@@ -213,7 +214,9 @@ class MetadataApis:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in version {version}")
             return self._topics_by_id(topic_ids, client)
         if any(topic.name is None for topic in asked):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with neither a name nor an id")
+            fails = Habit.FAILS_WITHOUT_NAME in self._config.profile.habits
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if fails else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, "a topic with neither a name nor an id")
         names = dict.fromkeys(topic.name for topic in asked)
         may_create = self._config.auto_create_topics_enable and request.body.allow_auto_topic_creation
         denied = [] if client.may_everything else self._denied(client, names, may_create=may_create)
@@ -254,7 +257,10 @@ class MetadataApis:
 
     def _topic(self, name: str, client: Client) -> Body:
         topic = self._metadata_cache.topics.get(name)
-        return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic, client)
+        if topic is not None:
+            return self._known(topic, client)
+        refused = attempt(check_topic_name, name) if Habit.CHECKS_NAMES in self._config.profile.habits else None
+        return topic_row(name, refused.code if refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _created(self, name: str, created: TopicState | KafkaError, version: int) -> Body:
         """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry; from the version on that

@@ -116,15 +116,16 @@ class ProduceApis:
 
     def _admit(self, request: Request, entries: Entries) -> AppendResults | Pending[AppendResults]:
         """Return the partitions that cannot take part in the transaction."""
-        asked: dict[ProducerIdentity, list[TopicPartition]] = {}
+        asked: dict[ProducerIdentity, dict[TopicPartition, int]] = {}
         for topic_partition, records in entries.items():
             producer = transactional_producer(records)
             if producer is not None:
-                asked.setdefault(ProducerIdentity(*producer), []).append(topic_partition)
+                *identity, sequence = producer
+                asked.setdefault(ProducerIdentity(*identity), {})[topic_partition] = sequence
         adds = request.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
         outcome: AppendResults | Pending[AppendResults] = {}
-        for each, partitions in asked.items():
-            errors = self._participation.admit(request.body.transactional_id, each, partitions, adds=adds)
+        for each, sequences in asked.items():
+            errors = self._participation.admit(request.body.transactional_id, each, sequences, adds=adds)
             outcome = then(outcome, partial(with_refusals, errors))
         return outcome
 

@@ -20,7 +20,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, check_topic_name
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
@@ -86,6 +86,8 @@ class TopicApis:
         return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request, client) for name in wanted])
 
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
+        if Habit.CHECKS_NAMES in self._config.profile.habits:
+            check_topic_name(topic.name)
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
         if Habit.HAS_NO_DEFAULT_COUNTS not in self._config.profile.habits and not topic.assignments:
             if partition_count == BROKERS_DEFAULT:
@@ -167,9 +169,13 @@ class TopicApis:
             for name, topic_id in asked
             if name is not None and not client.may(Operation.DELETE, ResourceType.TOPIC, name)
         }
+        twice: set[str | None] = set()
+        if Habit.DELETES_ONCE in self._config.profile.habits:
+            twice = {name for name, count in Counter(request.body.topic_names).items() if count > 1}
+        refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         outcomes = self._topic_admin.delete_topics(
-            name for name, topic_id in asked if name is not None and topic_id not in denied
-        )
+            name for name, topic_id in asked if not (name is None or topic_id in denied or name in twice)
+        ) | {name: refused for name in twice if name is not None}
         rows = []
         for name, topic_id in asked:
             code, message = ErrorCode.NONE, None

@@ -44,6 +44,7 @@ from minibroker.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_SEQUENCE
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
@@ -235,10 +236,12 @@ class TransactionApis:
 
         if version < self._first_verified_commit:
             return store({})
-        partition = self._offsets_partition(body.group_id)
+        refusal = self._groups.offsets.admit_transactional(body.group_id)
+        if refusal is not ErrorCode.NONE:
+            return answer(commit.ended_with(refusal))
+        sequences = {self._offsets_partition(body.group_id): NO_SEQUENCE}
         adds = version >= FIRST_COMMIT_THAT_ADDS
-        admitted = self._participation.admit(body.transactional_id, producer_of(body), (partition,), adds=adds)
-        return then(admitted, store)
+        return then(self._participation.admit(body.transactional_id, producer_of(body), sequences, adds=adds), store)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.

@@ -144,6 +144,14 @@ class Habit(Enum):
     KNOWS_BROKERS = "CreateTopics with replicas on a broker that is not there is INVALID_REPLICA_ASSIGNMENT"
     HAS_NO_ZOOKEEPER = "OffsetCommit v0 and OffsetFetch v0 are UNSUPPORTED_VERSION"
     CREATES_BEHIND = "Metadata that has a topic created is UNKNOWN_TOPIC_OR_PARTITION for it"
+    ANSWERS_EACH_ROW = (
+        "ListOffsets answers each row that it is asked, OffsetForLeaderEpoch topics without partitions too"
+    )
+    VERIFIES_ONCE = "a partition with an open transaction of a producer takes part in the next ones without being asked"
+    ADDS_GROUPS_FIRST = "TxnOffsetCommit leaves an empty group behind if its transaction does not allow it"
+    CHECKS_NAMES = "an invalid name is INVALID_TOPIC_EXCEPTION in Metadata, and before all else in CreateTopics"
+    DELETES_ONCE = "DeleteTopics of a topic that is named twice is INVALID_REQUEST"
+    FAILS_WITHOUT_NAME = "Metadata of a topic with neither a name nor an id is UNKNOWN_SERVER_ERROR"
     REFUSES_OLD_PRODUCE = "Produce before v3 closes the connection, though ApiVersions lists it from v0 on"
     HAS_NO_DEFAULT_COUNTS = (
         "CreateTopics of -1 partitions or replicas is INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR"
@@ -171,8 +179,9 @@ HABITS_UNTIL = {
     Habit.FAILS_FOR_MISSING_TOPICS: "2.8",
     Habit.HAS_NO_DEFAULT_COUNTS: "2.8",
     Habit.TAKES_NEGATIVE_TIMES: "3.9",
-    Habit.DESCRIBES_WITH_MESSAGE: "3.9",
-    Habit.HAS_COMMON_MESSAGES: "3.9",
+    Habit.VERIFIES_ONCE: "4.0",
+    Habit.FAILS_WITHOUT_NAME: "4.0",
+    Habit.ADDS_GROUPS_FIRST: "4.0",
 }
 
 
@@ -195,6 +204,12 @@ HABITS_SINCE = {
     Habit.KNOWS_BROKERS: "3.9",
     Habit.HAS_NO_ZOOKEEPER: "3.9",
     Habit.CREATES_BEHIND: "3.9",
+    Habit.ANSWERS_EACH_ROW: "2.8",
+    Habit.CHECKS_NAMES: "3.9",
+    Habit.DELETES_ONCE: "3.9",
+    Habit.FAILS_WITHOUT_NAME: "3.9",
+    Habit.VERIFIES_ONCE: "3.9",
+    Habit.ADDS_GROUPS_FIRST: "3.9",
     Habit.REFUSES_OLD_PRODUCE: "4.0",
 }
 

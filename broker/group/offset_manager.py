@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.group.offset_store import OffsetStore
@@ -71,6 +72,13 @@ class OffsetManager:
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
         return self._store_commit(group, commit)
+
+    def admit_transactional(self, group_id: str) -> ErrorCode:
+        """Return NONE, or why a group cannot have offsets of a transaction, before that is verified."""
+        refusal = self._groups.check(group_id)
+        if refusal is ErrorCode.NONE and Habit.ADDS_GROUPS_FIRST in self._config.profile.habits:
+            self._groups.get_or_add(group_id)
+        return refusal
 
     def commit_transactional(self, commit: Commit) -> Errors | Pending[Errors]:
         """Commit offsets of a transactional producer; check member and generation if they are given (KIP-447)."""

@@ -16,7 +16,7 @@ from minibroker.storage.index.transaction_index import AbortedTxn
 NO_RECORDS = b""
 NO_PREFERRED_REPLICA = -1  # go on reading here
 
-FetchedRecords = FileSlice | ConvertedSlice | bytes
+FetchedRecords = FileSlice | ConvertedSlice | bytes | None
 
 
 class FetchedPartition(NamedTuple):

@@ -8,7 +8,7 @@ As Apache Kafka 4.4.0 AddPartitionsToTxnManager and ReplicaManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 from minibroker.broker.pending import Pending, Timeout, then
 from minibroker.broker.replica.partitions import Partitions
@@ -40,7 +40,8 @@ OF_LEADER = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH} | dict
 class Participation:
     """Asks the coordinator of a transaction, which is this broker if `coordinator_of` returns `broker_id`.
 
-    Without `is_asked`, beside Apache Kafka 2.0.1, no coordinator is asked.
+    Without `is_asked`, beside Apache Kafka 2.0.1, no coordinator is asked. Without `looks_at_epochs`, as in 3.9, none
+    is asked while a transaction of the producer is open, of whatever epoch.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Participation:
         coordinator_of: Callable[[str], int | None],
         channels: AdditionChannels,
         is_asked: bool,
+        looks_at_epochs: bool,
         allows_adding: Callable[[], bool],
         timer: Timer,
         clock: Clock,
@@ -62,6 +64,7 @@ class Participation:
         self._coordinator_of = coordinator_of
         self._channels = channels
         self._is_asked = is_asked
+        self._looks_at_epochs = looks_at_epochs
         self._allows_adding = allows_adding
         self._timer = timer
         self._clock = clock
@@ -70,31 +73,36 @@ class Participation:
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        topic_partitions: Collection[TopicPartition],
+        sequences: Mapping[TopicPartition, int],
         *,
         adds: bool,
     ) -> Errors | Pending[Errors]:
         """Add partitions to a transaction, or look whether they are in it; return the errors of the missing ones.
 
+        `sequences` has the first sequence of the records for each partition.
         TRANSACTION_ABORTABLE stands for a partition that was not added, UNSUPPORTED_VERSION for a client of
         transactions v2 where those are off. Partitions that others lead have no error: an append refuses them.
         """
         if adds and not self._allows_adding():
-            return dict.fromkeys(topic_partitions, ErrorCode.UNSUPPORTED_VERSION)
+            return dict.fromkeys(sequences, ErrorCode.UNSUPPORTED_VERSION)
+        epoch = producer.epoch if self._looks_at_epochs else None
         states = {
             each: state
-            for each in topic_partitions
-            if (state := self._producers_of(each)) is not None and not state.is_in_transaction(*producer)
+            for each in sequences
+            if (state := self._producers_of(each)) is not None
+            and not state.is_in_transaction(producer.producer_id, epoch)
         }
         if not states or not self._is_asked:
             return NO_ERRORS
+        for each, state in states.items():
+            state.note_verification(*producer, sequences[each], self._clock.wall_ms())
         ends = {each: state.transactions_ended for each, state in states.items()}
         addition = Addition(transactional_id, producer, frozenset(states), is_only_verified=not adds)
         errors = self._added(addition, self._clock.monotonic_ms() + MOST_RETRIES_MS) if adds else self._ask(addition)
 
         def checked(errors: Errors) -> Errors | Pending[Errors]:
             if not adds and any(state.transactions_ended != ends[each] for each, state in states.items()):
-                return self.admit(transactional_id, producer, topic_partitions, adds=False)  # perhaps this one ended
+                return self.admit(transactional_id, producer, sequences, adds=False)  # perhaps this one ended
             return {each: self._for_client(error, adds=adds) for each, error in errors.items() if error}
 
         return then(errors, checked)

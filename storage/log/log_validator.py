@@ -21,7 +21,7 @@ from minibroker.protocol.batches import (
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
-from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
+from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError, invalid
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, DamagedStreamError, stamp_message
 from minibroker.protocol.record import INT32_MAX, INT64_MAX, NO_OFFSET, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
@@ -164,7 +164,7 @@ def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: 
     source_codec, are_offsets_rising = Codec.NONE, True
     for batch in scan_batches(records, 0, len(records)):
         if batch.magic >= 2 and is_from_client and batch.base_offset != 0:
-            raise _invalid(f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}")
+            raise invalid(f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}")
         are_offsets_rising = are_offsets_rising and batch.last_offset > last_offset
         last_offset = batch.last_offset
         if batch.size_bytes > max_message_bytes:
@@ -218,6 +218,8 @@ def assign_offsets(
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_FOR_MESSAGE_FORMAT, MESSAGE_TOO_LARGE.
     """
+    if config.as_later and len({batch.magic for batch in analysis.batches}) > 1:
+        raise invalid("The batches of the append differ in their magic")
     target_codec = _TARGET_CODECS.get(config.compression_type, analysis.source_codec)
     append_time_ms = now_ms if config.is_log_append_time else None
     if _can_stay(analysis, target_codec=target_codec, to_magic=config.magic):
@@ -235,7 +237,7 @@ def assign_offsets(
                 _check_headers(has_headers, config)
             kept.append(record._replace(offset=first_offset + len(kept)))
     if not kept:
-        raise _invalid("No records in the batches of the append")
+        raise invalid("No records in the batches of the append")
     _check_headers(has_headers, config)  # compressed records are all checked before the first is rebuilt
     rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
     assigned = _assigned(rebuilt, first_offset, len(kept), append_time_ms, max_message_bytes=config.max_message_bytes)
@@ -249,11 +251,11 @@ def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> No
         if batch.magic >= 2:
             _check_count(batch)
         if batch.has_producer_id and batch.base_sequence < 0:
-            raise _invalid(
+            raise invalid(
                 f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id}"
             )
         if batch.is_control:
-            raise _invalid("Clients are not allowed to write control records")
+            raise invalid("Clients are not allowed to write control records")
     if to_magic < 2 and (batch.is_transactional or batch.has_producer_id):
         kind = "Transactional" if batch.is_transactional else "Idempotent"
         raise KafkaError(
@@ -272,17 +274,17 @@ def _check_timestamp_type(batch: BatchView) -> None:
 def _check_count(batch: BatchView) -> None:
     count, offsets = batch.records_count, batch.last_offset - batch.base_offset + 1
     if offsets <= 0:
-        raise _invalid(f"Batch has an invalid offset range: [{batch.base_offset}, {batch.last_offset}]")
+        raise invalid(f"Batch has an invalid offset range: [{batch.base_offset}, {batch.last_offset}]")
     if count <= 0:
-        raise _invalid(f"Invalid reported count for record batch: {count}")
+        raise invalid(f"Invalid reported count for record batch: {count}")
     if offsets != count:
-        raise _invalid(
+        raise invalid(
             f"Inconsistent batch offset range [{batch.base_offset}, {batch.last_offset}] and count of records {count}"
         )
     body_bytes = batch.size_bytes - RECORD_BATCH_OVERHEAD
     smallest = 1 if batch.attributes & CODEC_MASK else count * SMALLEST_RECORD_BYTES
     if body_bytes < smallest:
-        raise _invalid(f"Found no room for {count} records in a batch body of {body_bytes} bytes")
+        raise invalid(f"Found no room for {count} records in a batch body of {body_bytes} bytes")
 
 
 def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) -> bool:
@@ -495,8 +497,3 @@ def too_large(size_bytes: int, max_message_bytes: int) -> KafkaError:
 
 def _corrupt(message: str) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
-
-
-def _invalid(message: str) -> KafkaError:
-    """Kafka's InvalidRecordException: a CorruptRecordException in 2.0.1, answered as one; INVALID_RECORD since 2.4."""
-    return InvalidRecordsError(ErrorCode.CORRUPT_MESSAGE, message, ())

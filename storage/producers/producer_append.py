@@ -138,6 +138,7 @@ class ProducerAppendInfo:
     __slots__ = (
         "_checks_epoch",
         "_checks_sequence",
+        "_earliest_sequence",
         "_least_epoch",
         "_may_begin_anywhere",
         "batches",
@@ -157,8 +158,12 @@ class ProducerAppendInfo:
         checks_epoch: bool,
         checks_sequence: bool,
         may_begin_anywhere: bool = False,
+        earliest_sequence: int = INT32_MAX,
     ) -> None:
-        """Collect changes to the entry. `least_epoch` is newer than its own for a producer that is only remembered."""
+        """Collect changes to the entry. `least_epoch` is newer than its own for a producer that is only remembered.
+
+        `earliest_sequence` is the least that was seen since its transaction was verified, until it appends.
+        """
         self.entry = entry
         self.epoch = entry.epoch
         self.current_txn_first_offset = entry.current_txn_first_offset
@@ -170,6 +175,7 @@ class ProducerAppendInfo:
         self._checks_epoch = checks_epoch
         self._checks_sequence = checks_sequence
         self._may_begin_anywhere = may_begin_anywhere
+        self._earliest_sequence = earliest_sequence
 
     def append(self, view: BatchView, buffer: ReadableBuffer) -> CompletedTxn | None:
         """Take in a batch of the buffer; return the transaction that it ends, if it is a marker.
@@ -264,6 +270,12 @@ class ProducerAppendInfo:
         )
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
+        if first_sequence > self._earliest_sequence:  # an earlier batch was refused
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producerId {self.entry.producer_id}: {first_sequence} "
+                f"(incoming seq. number), {self._earliest_sequence} (earliest seen sequence)",
+            )
         if epoch != self.epoch:
             if first_sequence != 0 and not (self.epoch == NO_PRODUCER_EPOCH and self._may_begin_anywhere):
                 raise self._wrong_first_sequence(epoch, first_sequence)

@@ -15,12 +15,12 @@ import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
+from minibroker.protocol.record import INT32_MAX, NO_SEQUENCE, NO_TIMESTAMP
 from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from minibroker.storage.files.storage_errors import CorruptFileError
@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class Verified(NamedTuple):
+    """A producer whose transaction is verified: its epoch, and the earliest sequence that it has sent since."""
+
+    epoch: int
+    earliest_sequence: int
+    verified_ms: int
+
+
 class ProducerStateManager:
     """The producers of one log. All batches before `map_end_offset` have been taken in."""
 
@@ -53,6 +61,7 @@ class ProducerStateManager:
         "_ongoing",
         "_producers",
         "_remembered",
+        "_verified",
         "map_end_offset",
         "topic_partition",
         "transactions_ended",
@@ -74,6 +83,7 @@ class ProducerStateManager:
         self._checks_sequences = topic_partition.topic != GROUP_METADATA_TOPIC
         self._producers: dict[int, ProducerStateEntry] = {}
         self._remembered: dict[int, ProducerStateEntry] = {}  # those without a batch in the log
+        self._verified: dict[int, Verified] = {}  # producers that have appended nothing since
         self._ongoing = _Transactions()
         self._completed = _Transactions()  # with a marker that the high watermark has not passed
         self._last_snapshot_offset = 0
@@ -89,10 +99,23 @@ class ProducerStateManager:
         known = self._producers
         return {each: self._with_remembered(each, known.get(each)) for each in (*known, *self._remembered)}
 
-    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Return whether a producer has records here in a transaction that is open, of this epoch."""
+    def is_in_transaction(self, producer_id: int, epoch: int | None) -> bool:
+        """Return whether a producer has records here in a transaction that is open, of this epoch, or of any."""
         entry = self._producers.get(producer_id)
-        return entry is not None and entry.current_txn_first_offset is not None and entry.epoch == epoch
+        if entry is None or entry.current_txn_first_offset is None:
+            return False
+        return epoch is None or entry.epoch == epoch
+
+    def note_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
+        """Note the first sequence of a batch whose transaction is verified, refused or not.
+
+        As Apache Kafka 3.9 VerificationStateEntry: until the producer appends, no later sequence overtakes it.
+        """
+        known = self._verified.get(producer_id)
+        if known is None or epoch > known.epoch:
+            self._verified[producer_id] = Verified(epoch, sequence, now_ms)
+        elif epoch == known.epoch and sequence < known.earliest_sequence:
+            self._verified[producer_id] = known._replace(earliest_sequence=sequence)
 
     @property
     def is_empty(self) -> bool:
@@ -138,12 +161,14 @@ class ProducerStateManager:
         entry = newest = self._with_remembered(producer_id, known)
         if not remembers and producer_id in self._remembered:
             entry = known or newest.without_batches()
+        verified = self._verified.get(producer_id)
         return ProducerAppendInfo(
             entry,
             least_epoch=newest.epoch,
             checks_epoch=not is_replicated,
             checks_sequence=is_from_client and self._checks_sequences,
             may_begin_anywhere=remembers,
+            earliest_sequence=INT32_MAX if verified is None else verified.earliest_sequence,
         )
 
     def update(self, info: ProducerAppendInfo) -> None:
@@ -152,6 +177,8 @@ class ProducerStateManager:
         self._producers[entry.producer_id] = entry
         if self._remembered and info.batches:
             self._remembered.pop(entry.producer_id, None)
+        if self._verified and (info.current_txn_first_offset is not None or not info.batches):
+            self._verified.pop(entry.producer_id, None)
         entry.note_append(info)
         for transaction in info.started:
             self._ongoing.add(transaction)
@@ -189,6 +216,8 @@ class ProducerStateManager:
                 del producers[producer_id]
         for producer_id in [key for key, entry in self._producers.items() if not entry.batches]:
             self._remember(self._producers.pop(producer_id))
+        latest_ms = now_ms - self._expiration_ms
+        self._verified = {key: each for key, each in self._verified.items() if each.verified_ms > latest_ms}
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= self._expiration_ms
