@@ -54,7 +54,8 @@ class LogOffsetApis:
     """Handlers of ListOffsets and OffsetForLeaderEpoch."""
 
     def __init__(self, replica_manager: ReplicaManager, profile: Profile = EVERYTHING) -> None:
-        self._answers_each_row = Habit.ANSWERS_EACH_ROW in profile.habits
+        self._lists_each_row = Habit.LISTS_EACH_ROW in profile.habits
+        self._keeps_empty_topics = Habit.KEEPS_EMPTY_TOPICS in profile.habits
         self._first_later_version = profile.first_of(LAST_VERSION_OF_2_0 + 1)
         if Habit.TAKES_NEGATIVE_TIMES in profile.habits:
             self._first_later_version = FOREVER
@@ -81,18 +82,7 @@ class LogOffsetApis:
                 return failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
             return self._list_offset(request, topic_partition, row)
 
-        return ListOffsetsResponse(topics=self._rows(body.topics, answer))
-
-    def _rows(self, topics: Sequence[Any], answer: Callable[[str, Body], Body]) -> list[tuple[str, Sequence[Body]]]:
-        """The answer for each row that is asked; in a release before 2.8, one for each partition, as in its map."""
-        if self._answers_each_row:
-            return [(topic.topic, [answer(topic.topic, row) for row in topic.partitions]) for topic in topics]
-        found: dict[str, dict[int, Body]] = {}
-        for topic in topics:
-            rows = found.setdefault(topic.topic, {})
-            for row in topic.partitions:
-                rows[row.partition] = answer(topic.topic, row)
-        return [(name, list(rows.values())) for name, rows in found.items() if rows]
+        return ListOffsetsResponse(topics=rows_of(body.topics, answer, each=self._lists_each_row))
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
@@ -177,7 +167,7 @@ class LogOffsetApis:
         def answer(name: str, row: Body) -> Body:
             return self._end_of_epoch(request, TopicPartition(name, row.partition), row)
 
-        return OffsetForLeaderEpochResponse(topics=self._rows(request.body.topics, answer))
+        return OffsetForLeaderEpochResponse(topics=rows_of(request.body.topics, answer, each=self._keeps_empty_topics))
 
     def _end_of_epoch(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         partitions = self._replica_manager.partitions
@@ -190,6 +180,20 @@ class LogOffsetApis:
             return epoch_row(topic_partition.partition, error=error.code)
         epoch, end_offset = partition.end_offset_of_epoch(row.leader_epoch)
         return epoch_row(topic_partition.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def rows_of(
+    topics: Sequence[Any], answer: Callable[[str, Body], Body], *, each: bool
+) -> list[tuple[str, Sequence[Body]]]:
+    """The answers by topic: to each row that is asked, or as in Kafka's map one for each partition."""
+    if each:
+        return [(topic.topic, [answer(topic.topic, row) for row in topic.partitions]) for topic in topics]
+    found: dict[str, dict[int, Body]] = {}
+    for topic in topics:
+        rows = found.setdefault(topic.topic, {})
+        for row in topic.partitions:
+            rows[row.partition] = answer(topic.topic, row)
+    return [(name, list(rows.values())) for name, rows in found.items() if rows]
 
 
 def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:

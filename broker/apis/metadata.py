@@ -265,10 +265,12 @@ class MetadataApis:
     def _created(self, name: str, created: TopicState | KafkaError, version: int) -> Body:
         """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry; from the version on that
         kafka 4.0 brought UNKNOWN_TOPIC_OR_PARTITION, the only error with which kafka-ts retries."""
+        if Habit.CREATES_BEHIND in self._config.profile.habits:
+            refused = attempt(check_topic_name, name)  # what else keeps a topic from being created comes later
+            return topic_row(name, refused.code if refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if isinstance(created, KafkaError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             return topic_row(name, created.code)
-        creates_behind = Habit.CREATES_BEHIND in self._config.profile.habits
-        is_of_kraft = creates_behind or version >= FIRST_VERSION_OF_KRAFT
+        is_of_kraft = version >= FIRST_VERSION_OF_KRAFT
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_of_kraft else ErrorCode.LEADER_NOT_AVAILABLE
         return topic_row(name, code)
 

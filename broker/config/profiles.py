@@ -144,11 +144,13 @@ class Habit(Enum):
     KNOWS_BROKERS = "CreateTopics with replicas on a broker that is not there is INVALID_REPLICA_ASSIGNMENT"
     HAS_NO_ZOOKEEPER = "OffsetCommit v0 and OffsetFetch v0 are UNSUPPORTED_VERSION"
     CREATES_BEHIND = "Metadata that has a topic created is UNKNOWN_TOPIC_OR_PARTITION for it"
-    ANSWERS_EACH_ROW = (
-        "ListOffsets answers each row that it is asked, OffsetForLeaderEpoch topics without partitions too"
-    )
+    LISTS_EACH_ROW = "ListOffsets answers a partition as often as it is named"
+    KEEPS_EMPTY_TOPICS = "OffsetForLeaderEpoch answers a topic without partitions"
+    ADDS_GROUPS_LAST = "a commit of which no offset is stored adds no group"
+    KEEPS_EMPTY_GROUPS = "a group stays when the topics of its last offsets are deleted"
     VERIFIES_ONCE = "a partition with an open transaction of a producer takes part in the next ones without being asked"
     ADDS_GROUPS_FIRST = "TxnOffsetCommit leaves an empty group behind if its transaction does not allow it"
+    SHOWS_ASSIGNMENTS = "DescribeGroups has the assignments of a group that is not stable"
     CHECKS_NAMES = "an invalid name is INVALID_TOPIC_EXCEPTION in Metadata, and before all else in CreateTopics"
     DELETES_ONCE = "DeleteTopics of a topic that is named twice is INVALID_REQUEST"
     FAILS_WITHOUT_NAME = "Metadata of a topic with neither a name nor an id is UNKNOWN_SERVER_ERROR"
@@ -180,7 +182,7 @@ HABITS_UNTIL = {
     Habit.HAS_NO_DEFAULT_COUNTS: "2.8",
     Habit.TAKES_NEGATIVE_TIMES: "3.9",
     Habit.VERIFIES_ONCE: "4.0",
-    Habit.FAILS_WITHOUT_NAME: "4.0",
+    Habit.LISTS_EACH_ROW: "4.0",
     Habit.ADDS_GROUPS_FIRST: "4.0",
 }
 
@@ -204,7 +206,11 @@ HABITS_SINCE = {
     Habit.KNOWS_BROKERS: "3.9",
     Habit.HAS_NO_ZOOKEEPER: "3.9",
     Habit.CREATES_BEHIND: "3.9",
-    Habit.ANSWERS_EACH_ROW: "2.8",
+    Habit.LISTS_EACH_ROW: "2.8",
+    Habit.KEEPS_EMPTY_TOPICS: "2.8",
+    Habit.ADDS_GROUPS_LAST: "4.0",
+    Habit.KEEPS_EMPTY_GROUPS: "4.0",
+    Habit.SHOWS_ASSIGNMENTS: "4.0",
     Habit.CHECKS_NAMES: "3.9",
     Habit.DELETES_ONCE: "3.9",
     Habit.FAILS_WITHOUT_NAME: "3.9",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_kind import LoadedGroups
 from minibroker.broker.group.member import MemberIdentity
@@ -21,8 +22,12 @@ class ClassicGroups(Membership):
     """Serves classic groups, and clients of no group that only commit offsets. A GroupKind."""
 
     name: str = CLASSIC
-    goes_with_its_offsets: bool = True
     expires: bool = True
+
+    @property
+    def goes_with_its_offsets(self) -> bool:
+        """Whether an empty group goes with its last offset, before expired offsets are looked for."""
+        return Habit.KEEPS_EMPTY_GROUPS not in self._config.profile.habits
 
     def refuse_commit(self, group: Group, commit: Commit, *, has_member_epochs: bool) -> ErrorCode:
         """Return NONE, or why a member may not commit; a commit keeps a member alive."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.classic_groups import ClassicGroups
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
@@ -72,6 +73,7 @@ class GroupCoordinator:
         self.store = store
         self._clock = clock
         self._log = log
+        self._shows_assignments = Habit.SHOWS_ASSIGNMENTS in config.profile.habits
         self._planned_partitions = config.offsets_topic_num_partitions
         self._owned = OwnedPartitions(log, load=self._load, unload=self._unload, run_steps=run_steps)
         self.cache = GroupCache(log.partition_for, self._owned.refusal)
@@ -160,7 +162,7 @@ class GroupCoordinator:
                 member.client_id,
                 member.client_host,
                 member.metadata(protocol) if is_stable else b"",
-                member.assignment if is_stable else b"",
+                member.assignment if is_stable or self._shows_assignments else b"",
             )
             for member in group.members.values()
         ]

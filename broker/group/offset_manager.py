@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
+from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.group.offset_store import OffsetStore
@@ -48,6 +49,7 @@ class OffsetManager:
         self._groups = groups
         self._store = store
         self._config = config
+        self._adds_groups_last = Habit.ADDS_GROUPS_LAST in config.profile.habits
         self._clock = clock
         self.retention_ms = store.retention_ms
 
@@ -67,7 +69,7 @@ class OffsetManager:
             if identity.generation_id >= 0:
                 unknown = ErrorCode.GROUP_ID_NOT_FOUND if has_member_epochs else ErrorCode.ILLEGAL_GENERATION
                 return commit.ended_with(unknown)
-            group = self._groups.get_or_add(group_id)
+            group = self._new_group(group_id)
         refusal = self._groups.kind_of(group).refuse_commit(group, commit, has_member_epochs=has_member_epochs)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
@@ -87,18 +89,27 @@ class OffsetManager:
             return commit.ended_with(refusal)
         if self._groups.get(commit.group_id) is None and commit.identity.generation_id >= 0:
             return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)  # as kafka 4.4
-        group = self._groups.get_or_add(commit.group_id)
+        group = self._groups.get(commit.group_id) or self._new_group(commit.group_id)
         refusal = self._groups.kind_of(group).refuse_transactional_commit(group, commit)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
         return self._store_commit(group, commit)
+
+    def _new_group(self, group_id: str) -> AnyGroup:
+        """A group for a first commit; in some releases it is one of the groups once something of it is stored."""
+        group = Group(group_id)
+        return group if self._adds_groups_last else self._groups.add(group)
 
     def _store_commit(self, group: AnyGroup, commit: Commit) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
         too_large = [each for each, record in commit.records.items() if utf16_length(record.metadata) > largest]
         if too_large:
             commit.refuse(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-        return self._store.commit(group.offsets, commit) if commit.records else commit.errors
+        if not commit.records:
+            return commit.errors
+        if self._adds_groups_last and self._groups.get(group.group_id) is None:
+            self._groups.replace(group)
+        return self._store.commit(group.offsets, commit)
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""
