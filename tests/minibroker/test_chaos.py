@@ -96,7 +96,7 @@ KEY_FAULTS = [
     ("fetch", '.delay(6, api="fetch"'),
 ]
 USED = {
-    "produce": ["metadata", "init_producer_id", "produce"],
+    "produce": ["metadata", "produce"],
     "fetch": ["metadata", "list_offsets", "fetch"],
     "offset_commit": [each for each in APIS if "txn" not in each and "share" not in each and "consumer" not in each],
     "heartbeat": ["metadata", "find_coordinator", "join_group", "sync_group", "heartbeat", "offset_fetch", "fetch"],
@@ -135,6 +135,12 @@ def test_a_fault_that_would_skip_all_requests_of_the_run_without_faults_strikes_
     }
 
     assert skips == {0: {0}, 1: {0}, 3: {0, 1, 2}}
+
+
+def test_a_client_gets_its_first_metadata() -> None:
+    plans = plans_of(1, uses=[Use("minibroker", "metadata", None, 3)])
+
+    assert {each.skip for plan in plans for each in plan} == {1, 2}
 
 
 def test_each_line_is_a_call_of_an_api_of_kafka() -> None:
