@@ -38,6 +38,7 @@ OF_KAFKA_PYTHON = (
 )
 BROKER_FIXTURES = {"minibroker", "minibroker_factory", "minibroker_cluster"}
 CLUSTER_BROKERS = 3
+TEST_SECONDS_MAX = 86_400.0
 TRANSCRIPT_SUFFIX = ".transcript"
 
 
@@ -133,7 +134,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("minibroker").addoption(
         "--minibroker-chaos-timeout",
         metavar="SECONDS",
-        type=float,
+        type=seconds_of_a_test,
         default=60.0,
         help="how long a test may take under faults, 60 without it; then it has failed",
     )
@@ -195,6 +196,17 @@ def pytest_configure(config: pytest.Config) -> None:
         join_chaos(config)
     elif options.minibroker_chaos is not None or options.minibroker_chaos_seed is not None:
         begin_chaos(config)
+
+
+def seconds_of_a_test(text: str) -> float:
+    """Read how long a test may take under faults. Raises ArgumentTypeError."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= TEST_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: write how many seconds a test may take, such as 60")
+    return seconds
 
 
 def begin_chaos(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from minibroker.chaos.session import Asked, asked_by
 from minibroker.chaos.trials import CannotStart, Result, Trials, command_of
 from minibroker.errors import BrokerError
 from minibroker.protocol.api import ApiKey
+from minibroker.pytest_plugin import seconds_of_a_test
 from tests.minibroker.commands import WITHOUT, run_pytest
 
 pytest_plugins = ["pytester"]
@@ -300,6 +302,12 @@ def test_the_options_ask_for_plans_of_a_seed() -> None:
     assert some.numbers == [1, 2]
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9", "x"])
+def test_a_time_in_which_no_test_can_end_is_refused(seconds: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="write how many seconds a test may take, such as 60"):
+        seconds_of_a_test(seconds)
+
+
 @pytest.mark.parametrize(("plans", "seed"), [(-1, None), (20_000, None), (3, "x"), (3, "7."), (3, "7.0"), (None, "7")])
 def test_options_that_cannot_be_are_refused(plans: int | None, seed: str | None) -> None:
     with pytest.raises(pytest.UsageError, match="--minibroker-chaos"):
@@ -452,7 +460,7 @@ def test_a_failure_under_a_plan_is_a_failed_test_with_its_lines_and_its_seed(pyt
             "it fails under plan 5.9, in 2 of 2 runs, with",
             '    minibroker.faults.disconnect(api="metadata", when="after", times=1)',
             "again: pytest *::test_it_asks --minibroker-chaos-seed=5.9",
-            "*test_it_asks_nothing: asks no broker of ours",
+            "*test_it_asks_nothing: no client of its own asks a broker; *",
             "FAILED *::test_it_asks*",
         ]
     )

@@ -75,6 +75,11 @@ HOW_ALONE = {
 }
 
 
+NOT_ASKED = (
+    "no client of its own asks a broker; what the methods of a Broker do, such as produce and records, gets no faults"
+)
+
+
 class CannotStart(Exception):
     """A pytest of the session's arguments does not get as far as a test; the text is what it printed."""
 
@@ -106,7 +111,7 @@ class Trials:
             return Verdict(test, result=alone, is_wrong=True, why_not=f"it {HOW_ALONE[alone.outcome]}")
         uses = used_by(Requests(*each) for _, *each in alone.asked)
         if not uses:
-            return Verdict(test, why_not="asks no broker of ours")
+            return Verdict(test, why_not=NOT_ASKED)
         for number, plan in enumerate(islice(drawn(self._seed, test, uses), max(numbers)), start=1):
             if number not in numbers:
                 continue

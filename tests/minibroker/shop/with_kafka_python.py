@@ -10,7 +10,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 WORKERS = 2
 GIVE_UP_MS = 1000  # on a parcel; it is tried again
-LOST_SECONDS = 5  # kafka-python may keep a record that it neither sends nor gives up
+LOST_SECONDS = 3  # kafka-python may keep a record that it neither sends nor gives up
 POLL_MS = 1000
 
 
