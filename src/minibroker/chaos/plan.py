@@ -59,7 +59,7 @@ APIS: dict[str, tuple[int, dict[str, list[str]]]] = {
             "disk": ["KAFKA_STORAGE_ERROR"],
         },
     ),
-    "fetch": (4, {"refused": ["NOT_LEADER_FOR_PARTITION", "UNKNOWN_SERVER_ERROR"], "disk": ["KAFKA_STORAGE_ERROR"]}),
+    "fetch": (4, {"refused": ["NOT_LEADER_FOR_PARTITION"], "disk": ["KAFKA_STORAGE_ERROR"]}),
     "list_offsets": (1, {"refused": ["NOT_LEADER_FOR_PARTITION"]}),
     "metadata": (1, {"refused": ["LEADER_NOT_AVAILABLE"]}),
     "find_coordinator": (1, {"refused": ["COORDINATOR_NOT_AVAILABLE"]}),
