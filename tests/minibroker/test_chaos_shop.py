@@ -89,4 +89,4 @@ def test_the_shop_without_mistakes_survives(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "-n2", f"--minibroker-chaos={PLANS}", xdist=True)
 
     assert result.ret == 0, result.stdout.str()
-    assert result.parseoutcomes()["survived chaos"] == 8
+    result.stdout.fnmatch_lines(["*= 8 passed, 8 survived chaos in *"])
