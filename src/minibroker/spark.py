@@ -292,6 +292,9 @@ def stream_test(
     """
     if (write is None) != (read is None):
         raise ValueError("write and read belong together: read returns what write has written")
+    for each in actions:
+        if not isinstance(each, Action):
+            raise TypeError(f"{each!r} is no action, as add(...) and check(...) are; do(function) makes one")
     faults = [] if seed is None else drawn(actions, seed)
     planned = list(actions)
     for index, fault in reversed(faults):

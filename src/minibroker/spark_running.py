@@ -144,6 +144,10 @@ class Running:
         self.is_stopped, self._raised = False, None
         self._log_failures("ERROR")
         frame = self.make(self._records())
+        if not hasattr(frame, "writeStream"):
+            raise TypeError(
+                f"{getattr(self.make, '__name__', self.make)} returned {frame!r}; it has to return a DataFrame"
+            )
         self._columns = frame.columns
         writer = frame.writeStream.foreachBatch(self._take).outputMode(self.output_mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint))

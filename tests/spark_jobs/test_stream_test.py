@@ -375,3 +375,22 @@ def test_what_a_write_raises_goes_through_with_a_note(over: StreamTest) -> None:
         over(values, add("a"), check("a"), write=write, read=list)
 
     assert raised.value.__notes__ == ["in action 2, check('a')"]
+
+
+@pytest.mark.parametrize(
+    ("query", "actions", "message"),
+    [(lambda records: None, [add("a")], "returned None; it has to return"), (values, ["a"], "'a' is no action")],
+)
+def test_what_is_no_query_and_no_action_is_named(over: StreamTest, query: Any, actions: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        over(query, *actions)
+
+
+def test_a_query_that_is_stopped_in_a_batch_can_look_for_the_reason(spark: SparkSession) -> None:
+    """Spark searches the error of the batch, with the stacks of Python and the JVM in it, by such an expression."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+
+    expression = jvm.java.util.regex.Pattern.compile("error(.|\\r\\n|\\r|\\n)*InterruptedException")
+
+    assert expression.matcher(f"error{'x' * 20_000}InterruptedException").find()
