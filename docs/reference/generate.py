@@ -12,7 +12,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,12 @@ CLIENTS_HEAD = """\
 
 Each cell is the day on which all tests of an ability passed with that version of a client; an empty one has no test.
 `make matrix` runs the tests, and writes this page."""
+CLIENTS_OF_RELEASES = """\
+## Under `--act-as`
+
+Each cell is the day on which a client wrote and read, read in a group, and copied records in transactions with a
+minibroker that acts as the release, as far as it can do so with the release itself. Java's client of 4.x wants 2.1 and
+later; in transactions it and that of 3.9 want 2.8, and none has them with 0.10."""
 
 TERMS = ROOT / "src" / "minibroker" / "console" / "static" / "terms.js"
 GLOSSARY_HEAD = """\
@@ -492,14 +498,23 @@ def glossary_page() -> str:
 
 def clients_page() -> str:
     matrix = json.loads(RESULTS.read_text(encoding="utf-8"))
-    abilities = matrix["abilities"]
+    releases = [each for each in matrix["abilities"] if each.startswith("as ")]
+    abilities = [each for each in matrix["abilities"] if each not in releases]
+    words = "\n".join(f"- *{name}*: {matrix['abilities'][name]}" for name in abilities)
+    parts = [CLIENTS_HEAD, cells_table(matrix, abilities), words]
+    if releases:
+        parts += [CLIENTS_OF_RELEASES, cells_table(matrix, releases)]
+    return "\n\n".join(parts) + "\n"
+
+
+def cells_table(matrix: dict[str, Any], abilities: Sequence[str]) -> str:
+    """The clients that can do some of these, with the days on which they did."""
     rows = (
         (row["client"], row["version"], *(day_of(row["cells"].get(each)) for each in abilities))
         for row in matrix["clients"]
-        if row["cells"]
+        if row["cells"].keys() & set(abilities)
     )
-    words = "\n".join(f"- *{name}*: {meaning}" for name, meaning in abilities.items())
-    return "\n\n".join((CLIENTS_HEAD, table(("client", "version", *abilities), rows), words)) + "\n"
+    return table(("client", "version", *(each.removeprefix("as ") for each in abilities)), rows)
 
 
 def day_of(cell: dict[str, Any] | None) -> str:
