@@ -41,7 +41,7 @@ from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, repl
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
-from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.converted_slice import ConvertedSlice, whole_batches
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.index.transaction_index import AbortedTxn
 
@@ -254,6 +254,8 @@ class FetchApis:
             return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)._replace(records=None)
         if not isinstance(result.records, FileSlice):
             return result
+        if self._answers_alike and next(whole_batches(result.records), None) is None:
+            return result._replace(records=b"")
         try:
             to_magic = magic_to_convert_to(result.records, version, config)
             if to_magic is None:

@@ -214,7 +214,8 @@ class MetadataApis:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in version {version}")
             return self._topics_by_id(topic_ids, client)
         if any(topic.name is None for topic in asked):
-            fails = Habit.FAILS_WITHOUT_NAME in self._config.profile.habits
+            knows_ids = version >= FIRST_VERSION_WITH_TOPICS_BY_ID
+            fails = knows_ids and Habit.FAILS_WITHOUT_NAME in self._config.profile.habits
             code = ErrorCode.UNKNOWN_SERVER_ERROR if fails else ErrorCode.INVALID_REQUEST
             raise KafkaError(code, "a topic with neither a name nor an id")
         names = dict.fromkeys(topic.name for topic in asked)

@@ -82,20 +82,21 @@ class OffsetApis:
     def offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         now_ms = self._clock.wall_ms()
-        is_unsupported = request.api_version == 0 and not self._has_zookeeper
-        takes_any_partition = self._takes_any_partition or is_unsupported
+        if request.api_version == 0 and not self._has_zookeeper:
+            known = [name for name, _ in body.topics if name in self._metadata_cache.topics]
+            asked = (TopicPartition(name, row.partition) for name, rows in body.topics for row in rows)
+            code = ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return committed(dict.fromkeys(asked, code))
         commits: dict[TopicPartition, OffsetRecord] = {}
         errors: Errors = {}
         for name, rows in body.topics:
             topic = self._metadata_cache.topics.get(name)
             for row in rows:
                 topic_partition = TopicPartition(name, row.partition)
-                if topic is not None and (takes_any_partition or row.partition in topic.partitions):
+                if topic is not None and (self._takes_any_partition or row.partition in topic.partitions):
                     commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
                     errors[topic_partition] = unknown_topic(name)
-        if is_unsupported:
-            return committed(dict.fromkeys(commits, ErrorCode.UNSUPPORTED_VERSION) | errors)
         if not commits:
             return committed(errors)
         if request.api_version == 0:

@@ -218,8 +218,10 @@ def assign_offsets(
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_FOR_MESSAGE_FORMAT, MESSAGE_TOO_LARGE.
     """
-    if config.as_later and len({batch.magic for batch in analysis.batches}) > 1:
-        raise invalid("The batches of the append differ in their magic")
+    if config.as_later and len(analysis.batches) > 1:
+        is_compressed = analysis.source_codec is not Codec.NONE
+        if is_compressed or len({batch.magic for batch in analysis.batches}) > 1:
+            raise invalid("The append has several batches, which are compressed or differ in their magic")
     target_codec = _TARGET_CODECS.get(config.compression_type, analysis.source_codec)
     append_time_ms = now_ms if config.is_log_append_time else None
     if _can_stay(analysis, target_codec=target_codec, to_magic=config.magic):
