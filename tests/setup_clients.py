@@ -70,7 +70,7 @@ JAVA_DRIVERS = {
         "JavaRecorded",
         "JavaTransformer",
     ),
-    LAST_JAVA_CLIENT: ("LineDriver", "JavaGroupMember", "JavaSharer"),
+    LAST_JAVA_CLIENT: ("LineDriver", "JavaGroupMember", "JavaSharer", "JavaTransformer"),
     **dict.fromkeys(OLD_JAVA_CLIENTS, ("LineDriver", "OldJavaDriver")),
 }
 KAFKAJS, PLATFORMATIC = DEPS / "kafkajs", DEPS / "platformatic"

@@ -29,6 +29,7 @@ from tests.setup_clients import (
     EARLIER_CLIENTS,
     FRANZ_GO,
     HOW_TO_PREPARE,
+    JAVA_DRIVERS,
     KAFKAJS,
     NEWEST_JAVA_CLIENT,
     OLD_KAFKA_PYTHON,
@@ -79,6 +80,7 @@ def kcat_driver() -> list[str]:
 
 def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
     """A driver of that version of the Java client, compiled once."""
+    assert name in JAVA_DRIVERS[version], f"{name} is not compiled for {version}"
     jars = java_client(version)
     if shutil.which("java") is None:
         raise UnavailableError("no java: install a JDK (Debian: default-jdk-headless)")
