@@ -134,7 +134,8 @@ CLIENTS_OF_RELEASES = """\
 
 Each cell is the day on which a client wrote and read, read in a group, and copied records in transactions with a
 minibroker that acts as the release, as far as it can do so with the release itself. Java's client of 4.x wants 2.1 and
-later; in transactions it and that of 3.9 want 2.8, and none has them with 0.10."""
+later; in transactions it and that of 3.9 want 2.8, and none has them with 0.10. An empty cell was not run, or client
+and release refuse each other."""
 
 TERMS = ROOT / "src" / "minibroker" / "console" / "static" / "terms.js"
 GLOSSARY_HEAD = """\
