@@ -15,6 +15,7 @@ import trio
 from minibroker.broker.wings.several.peer import Peer, PeerError
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, read_control_type
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.framing import LENGTH, LENGTH_BYTES
@@ -24,7 +25,8 @@ from minibroker.simulation.world import EPOCH_MS, PROCESS, Process, World
 
 TIMEOUT_MS = 2000
 RETRY_SECONDS = 0.05
-INIT_TIMEOUT_MS = 10_000  # of a transaction
+TRANSACTION_TIMEOUTS_MS = (1500, 10_000)
+CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 MAX_DECOMPRESSED = 1 << 20
 COORDINATOR_GROUP, COORDINATOR_TRANSACTION = 0, 1
 UNCOMMITTED, COMMITTED = 0, 1
@@ -83,10 +85,17 @@ class Book:
     """The state that all clients of a simulation share: the history, acknowledged commits, where the brokers are."""
 
     def __init__(
-        self, world: World, addresses: dict[int, tuple[str, int]], topics: dict[str, int], *, may_lose: bool
+        self,
+        world: World,
+        addresses: dict[int, tuple[str, int]],
+        topics: dict[str, int],
+        *,
+        may_lose: bool,
+        is_beside: bool,
     ) -> None:
         self.world = world
         self.may_lose = may_lose  # by unclean elections: a transaction may then stay open
+        self.is_beside = is_beside  # clients draw what they do beside the usual
         self.addresses = addresses
         self.topics = topics
         self.rows: list[dict[str, Any]] = []
@@ -117,7 +126,9 @@ class Book:
 class Pipeline(Peer):
     """A connection with several requests in flight."""
 
-    async def ask_all(self, api: ApiKey, version: int, requests: Sequence[Any]) -> list[Any]:
+    async def ask_all(
+        self, api: ApiKey, version: int, requests: Sequence[Any], *, are_answered: bool = True
+    ) -> list[Any]:
         """Send requests at once; return the answers that came, which are those of the first ones."""
         answers: list[Any] = []
         try:
@@ -126,7 +137,7 @@ class Pipeline(Peer):
                 frames = [encode_request(api, version, number, "p", each) for number, each in enumerate(requests)]
                 assert self._stream is not None
                 await self._stream.send_all(b"".join(frames))
-                for _ in requests:
+                for _ in requests if are_answered else ():
                     (size,) = LENGTH.unpack(await self._received(LENGTH_BYTES))
                     answers.append(decode_response(api, version, await self._received(size))[1])
         except (OSError, trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
@@ -141,12 +152,18 @@ class Client:
         self.name = name
         self.book = book
         self.random = Random(f"{name} {seed}")
+        self._seed = seed
         self.process = Process(name)
         self.is_finished = False
         self.doing = "nothing"
         self._peers: dict[int, Peer] = {}
         self._leaders: dict[Place, int] = {}
+        self.leader_epochs: dict[Place, int] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+
+    def beside(self, what: str) -> Random:
+        """The generator of something that is drawn beside the usual."""
+        return Random(f"{what} {self.name} {self._seed}")
 
     async def run(self) -> None:
         PROCESS.set(self.process)
@@ -196,6 +213,7 @@ class Client:
                 for each in topic.partitions:
                     if each.leader_id >= 0 and each.error_code == ErrorCode.NONE:
                         self._leaders[topic.name, each.partition] = each.leader_id
+                        self.leader_epochs[topic.name, each.partition] = each.leader_epoch
             if place not in self._leaders:
                 await self.pause()
         return self._leaders[place]
@@ -273,6 +291,7 @@ class Producer(Client):
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
         self._sent = 0
+        self._codec = self.beside("codec").choice(CODECS) if book.is_beside else Codec.NONE
         self.sequences: dict[Place, int] = {}
 
     async def work(self) -> None:
@@ -321,6 +340,7 @@ class Producer(Client):
         return bytes(
             build_batch(
                 records,
+                codec=self._codec,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 base_sequence=sequence,
@@ -367,6 +387,22 @@ class LooseProducer(Producer):
         return "info", -1
 
 
+class UnheardProducer(LooseProducer):
+    """Sends with acks=0: no broker answers."""
+
+    acks = 0
+
+    async def produce(self, place: Place, records: bytes) -> tuple[ErrorCode | None, int]:
+        host, port = self.book.addresses[await self.leader_of(place)]
+        pipeline = Pipeline(host, port, client_id=self.name, timeout_ms=TIMEOUT_MS)
+        request = API_TABLE[ApiKey.PRODUCE].request(**self._request(place, records))
+        await pipeline.ask_all(ApiKey.PRODUCE, self.produce_version, [request], are_answered=False)
+        pipeline.close()
+        if self.random.random() < 0.1:
+            self.forget()
+        return None, -1
+
+
 class IdempotentProducer(Producer):
     """Sends a batch again until its end is known, or another one has to have the sequence anew."""
 
@@ -384,7 +420,7 @@ class IdempotentProducer(Producer):
 
     async def _new_producer(self) -> Any:
         return await self.any_broker(
-            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=INIT_TIMEOUT_MS
+            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=TIMEOUT_MS
         )
 
     async def append(self, place: Place, records: bytes) -> tuple[str, int]:
@@ -453,11 +489,13 @@ class TransactionalProducer(IdempotentProducer):
     """Sends in transactions with offsets of a group, and aborts some of them. A client of transactions v2 (KIP-890)."""
 
     is_transactional = True
-    produce_version = 12
+    produce_version, offset_version, end_version = 12, 5, 5
 
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
         self._group = f"{name}-offsets"
+        timeouts_ms = TRANSACTION_TIMEOUTS_MS if book.is_beside else TRANSACTION_TIMEOUTS_MS[-1:]
+        self._timeout_ms = self.beside("timeout").choice(timeouts_ms)
         self._offset = 0  # the last that a transaction was given
         self._committed = -1  # what the group has
         self._given: int | None = None  # in this transaction
@@ -466,7 +504,7 @@ class TransactionalProducer(IdempotentProducer):
 
     async def _new_producer(self) -> Any:
         answer, _ = await self._ask(
-            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=self.name, transaction_timeout_ms=INIT_TIMEOUT_MS
+            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=self.name, transaction_timeout_ms=self._timeout_ms
         )
         return answer
 
@@ -512,9 +550,17 @@ class TransactionalProducer(IdempotentProducer):
         self._is_begun = True
         topic, number = self.book.places()[0]
         rows = [(topic, [(number, self._offset, -1, None)])]
-        _, error = await self._ask_group(ApiKey.TXN_OFFSET_COMMIT, 5, **self._identity(), topics=rows)
+        error = await self._add_group()
+        if error == ErrorCode.NONE:
+            _, error = await self._ask_group(
+                ApiKey.TXN_OFFSET_COMMIT, self.offset_version, **self._identity(), topics=rows
+            )
         self._is_wrong = error != ErrorCode.NONE
         self._given = self._offset
+
+    async def _add_group(self) -> ErrorCode:
+        """Name the group to the coordinator of transactions, where its own does not."""
+        return ErrorCode.NONE
 
     async def _look_at_offset(self) -> None:
         """The group has the offset of the last transaction that was committed with one."""
@@ -535,9 +581,9 @@ class TransactionalProducer(IdempotentProducer):
         self.book.write(self.name, "invoke", operation)
         error = ErrorCode.NONE
         if self._is_begun:
-            answer, error = await self._ask(ApiKey.END_TXN, 5, **self._identity(), is_commit=is_commit)
+            answer, error = await self._ask(ApiKey.END_TXN, self.end_version, **self._identity(), is_commit=is_commit)
             next_one = answer.producer_id, answer.producer_epoch
-            if error == ErrorCode.NONE and next_one != (self.producer_id, self.epoch):
+            if self.end_version >= 5 and error == ErrorCode.NONE and next_one != (self.producer_id, self.epoch):
                 self.producer_id, self.epoch = next_one
                 self.sequences.clear()
         if error == ErrorCode.NONE:
@@ -550,6 +596,35 @@ class TransactionalProducer(IdempotentProducer):
         if error != ErrorCode.NONE or self._is_wrong:
             await self.begin_anew()
             self.book.write(self.name, "info", "crash")
+
+
+class FirstTransactionalProducer(TransactionalProducer):
+    """A client of transactions v1, as Kafka 2.0: it names partitions and groups first, and keeps its epoch."""
+
+    produce_version, offset_version, end_version = 7, 2, 1
+
+    def __init__(self, name: str, book: Book, seed: object) -> None:
+        super().__init__(name, book, seed)
+        self._added: set[Place] = set()
+
+    async def work(self) -> None:
+        self._added.clear()
+        await super().work()
+
+    async def append(self, place: Place, records: bytes) -> tuple[str, int]:
+        if place not in self._added:
+            self._is_begun = True
+            topics = [(place[0], [place[1]])]
+            _, error = await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 1, **self._identity(), topics=topics)
+            if error != ErrorCode.NONE:
+                await self.give_up()
+                return "fail", -1
+            self._added.add(place)
+        return await super().append(place, records)
+
+    async def _add_group(self) -> ErrorCode:
+        _, error = await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, 1, **self._identity(), group_id=self._group)
+        return ErrorCode(error)
 
 
 class FencedProducer(TransactionalProducer):
@@ -620,6 +695,8 @@ class Reader(Client):
         super().__init__(name, book, seed)
         self.isolation = UNCOMMITTED if book.may_lose else self.random.choice((UNCOMMITTED, COMMITTED))
         self.has_sessions = self.random.random() < 0.5
+        # Of leaders, which refuse another one.
+        self.names_epochs = book.is_beside and self.beside("epochs").random() < 0.5
         self.positions: dict[Place, int] = {}
         self.high_watermarks: dict[Place, int] = {}
         self._sessions: dict[int, tuple[int, int, dict[Place, int]]] = {}  # by broker: id, next epoch, what it knows
@@ -637,6 +714,8 @@ class Reader(Client):
             self.book.write(self.name, "ok", "seek", topic=topic, partition=number, offset=offset)
 
     async def work(self) -> None:
+        if new := [place for place in self.book.places() if place not in self.positions]:
+            self.place_at({**self.positions, **dict.fromkeys(new, 0)})
         await self.poll()
         await trio.sleep(self.random.choice((0.02, 0.1, 0.4)))
 
@@ -661,6 +740,7 @@ class Reader(Client):
         asked = {each: self.positions[each] for each in places}
         changed = [each for each in places if known.get(each) != asked[each]]
         forgotten = [each for each in known if each not in asked]
+        epochs = self.leader_epochs if self.names_epochs else {}
         try:
             answer = await self.ask(
                 leader,
@@ -673,7 +753,9 @@ class Reader(Client):
                 isolation_level=self.isolation,
                 session_id=session,
                 session_epoch=epoch,
-                topics=by_topic((each, (each[1], -1, asked[each], -1, -1, 1 << 18)) for each in changed),
+                topics=by_topic(
+                    (each, (each[1], epochs.get(each, -1), asked[each], -1, -1, 1 << 18)) for each in changed
+                ),
                 forgotten_topics=by_topic((each, each[1]) for each in forgotten),
             )
         except Failed:

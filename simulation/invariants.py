@@ -22,7 +22,7 @@ class Invariants:
     def __init__(self, found: Callable[[str, str], None]) -> None:
         self._found = found
         self._seen: dict[object, Facts] = {}  # by log
-        self._led: dict[tuple[str, int, int], int] = {}  # who led a partition in an epoch
+        self._led: dict[object, int] = {}  # who led a partition of a topic, with its id, in an epoch
         self._controlled: dict[int, int] = {}  # who was the controller in an epoch
         self._controller_epochs: dict[object, int] = {}  # that a state has reached
 
@@ -33,7 +33,7 @@ class Invariants:
 
     def look(self, broker_id: int, parts: BrokerParts) -> None:
         """Look at a broker."""
-        seen = self._seen
+        seen, state = self._seen, parts.state
         for name, role in parts.replica_manager.partitions.items():
             log = role.log
             facts = (
@@ -49,8 +49,8 @@ class Invariants:
                 seen[log] = facts
                 self._compare(f"{name} of broker {broker_id}", facts, before)
                 if isinstance(role, Leading):
-                    self._look_at_leader(broker_id, name, role)
-        state = parts.state
+                    topic = state.topics.get(name.topic)
+                    self._look_at_leader(broker_id, name, role, topic and topic.topic_id)
         epoch, before_epoch = state.controller_epoch, self._controller_epochs.get(state, 0)
         if epoch < before_epoch:
             self._found("epoch-back", f"of the controller at broker {broker_id}: {before_epoch} to {epoch}")
@@ -71,8 +71,8 @@ class Invariants:
         if watermark < before[1] and truncations == before[2]:
             self._found("watermark-back", f"{at}: {before[1]} to {watermark}")
 
-    def _look_at_leader(self, broker_id: int, name: Any, role: Leading) -> None:
-        before = self._led.setdefault((name.topic, name.partition, role.leader_epoch), broker_id)
+    def _look_at_leader(self, broker_id: int, name: Any, role: Leading, topic_id: object) -> None:
+        before = self._led.setdefault((name, topic_id, role.leader_epoch), broker_id)
         if before != broker_id:
             self._found("two-leaders", f"{name}: brokers {before} and {broker_id} in epoch {role.leader_epoch}")
         if broker_id not in role.in_sync_replicas:

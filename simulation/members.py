@@ -18,7 +18,8 @@ class Member(Reader):
     """A member of a classic group, which commits what it has read."""
 
     group = "group"
-    commit_version = 2
+    instance_id: str | None = None
+    join_version, sync_version, heartbeat_version, commit_version = 2, 1, 1, 2
 
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
@@ -39,9 +40,7 @@ class Member(Reader):
                 await self.poll()
             if self.random.random() < 0.5 and not await self._commit():
                 return
-            _, error = await self._ask(
-                ApiKey.HEARTBEAT, 1, group_id=self.group, generation_id=self.generation, member_id=self.member_id
-            )
+            _, error = await self._ask(ApiKey.HEARTBEAT, self.heartbeat_version, **self._identity())
             if error != ErrorCode.NONE:
                 return
             await trio.sleep(self.random.choice((0.05, 0.2)))
@@ -57,6 +56,14 @@ class Member(Reader):
         await self._ask(ApiKey.LEAVE_GROUP, 1, group_id=self.group, member_id=self.member_id)
         self.member_id = ""
 
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "group_id": self.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+        }
+
     async def _ask(self, api: ApiKey, version: int, **values: Any) -> Any:
         return await self.ask_coordinator(COORDINATOR_GROUP, self.group, api, version, **values)
 
@@ -68,16 +75,18 @@ class Member(Reader):
         )
         answer, error = await self._ask(
             ApiKey.JOIN_GROUP,
-            2,
+            self.join_version,
             group_id=self.group,
             session_timeout_ms=3000,
             rebalance_timeout_ms=1500,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[("range", subscription)],
         )
         if error != ErrorCode.NONE:
-            self.member_id = "" if error == ErrorCode.UNKNOWN_MEMBER_ID else self.member_id
+            is_known = error not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+            self.member_id = self.member_id if is_known else ""
             return False
         self.member_id, self.generation = answer.member_id, answer.generation_id
         assignments = []
@@ -89,12 +98,7 @@ class Member(Reader):
             assignments = [(each, write_assignment(0, list(share.items()))) for each, share in shares.items()]
         self.doing = "syncs with its group"
         answer, error = await self._ask(
-            ApiKey.SYNC_GROUP,
-            1,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            assignments=assignments,
+            ApiKey.SYNC_GROUP, self.sync_version, **self._identity(), assignments=assignments
         )
         if error != ErrorCode.NONE:
             return False
@@ -130,10 +134,7 @@ class Member(Reader):
         _, error = await self._ask(
             ApiKey.OFFSET_COMMIT,
             self.commit_version,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=None,
+            **self._identity(),
             retention_time_ms=-1,
             topics=by_topic((each, (each[1], offset, -1, -1, None)) for each, offset in asked.items()),
         )
@@ -143,6 +144,19 @@ class Member(Reader):
             key = self.group, *place
             self.book.commits[key] = max(self.book.commits.get(key, -1), offset)
         return True
+
+
+class StaticMember(Member):
+    """A static member of the same group, which comes back without having left."""
+
+    join_version, sync_version, heartbeat_version, commit_version = 5, 3, 3, 7
+
+    def __init__(self, name: str, book: Book, seed: object) -> None:
+        super().__init__(name, book, seed)
+        self.instance_id = name
+
+    async def _leave(self) -> None:
+        self.member_id = ""
 
 
 class ConsumerMember(Member):

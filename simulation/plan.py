@@ -1,5 +1,8 @@
 """Draws what a run does: settings, clients, and faults with their times. All of it follows from the seed.
 
+Seeds that are even also draw what clients of Kafka do beside the usual. What is added later is drawn from a generator
+of its own, by name: so a seed keeps the rest of what it drew.
+
 A plan can be printed, and made smaller: `without` leaves out clients and faults, which is how a finding is shrunk.
 """
 
@@ -12,6 +15,7 @@ from typing import Any, NamedTuple
 SAFETY_SECONDS = 8.0
 TOPIC_COUNTS = (1, 1, 2)
 PARTITION_COUNTS = (1, 2, 3)
+SEGMENT_BYTES = (2048, 16_384, 1 << 20)  # the last is never full; one may take its space at once
 
 
 def weights(text: str) -> dict[str, int]:
@@ -34,6 +38,21 @@ SENDERS = ("producer", "idempotent", "transactional", "batching")
 CLIENTS = (*SENDERS, "loose", "fenced", "reader", "member", "consumer", "operator")
 # Where an unclean election may lose what a transaction or a group has done, it may hang, as in Kafka.
 UNHARMED = ("producer", "idempotent", "batching", "loose", "reader", "operator")
+# What a client may be in its place, where what is beside the usual is drawn.
+BESIDE = {"transactional": "transactional1", "loose": "unheard", "member": "static", "operator": "owner"}
+SETTINGS_BESIDE: dict[str, tuple[Any, ...]] = {
+    "log.segment.bytes": SEGMENT_BYTES,
+    "log.flush.offset.checkpoint.interval.ms": (300, 60_000),
+    "log.flush.start.offset.checkpoint.interval.ms": (300, 60_000),
+    "log.roll.ms": (500, 604_800_000, 604_800_000),
+    "log.preallocate": ("false", "false", "true"),
+    "log.retention.check.interval.ms": (500,),
+    "log.segment.delete.delay.ms": (100, 60_000),
+    "replica.fetch.max.bytes": (100, 1 << 20),
+    "offsets.topic.segment.bytes": SEGMENT_BYTES,
+    "transaction.state.log.segment.bytes": SEGMENT_BYTES,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": (500,),
+}
 
 
 CLEANING = {
@@ -88,6 +107,11 @@ class Plan(NamedTuple):
         )
 
     @property
+    def is_beside(self) -> bool:
+        """Whether what clients do beside the usual is drawn."""
+        return self.seed % 2 == 0
+
+    @property
     def is_unclean(self) -> bool:
         return "unclean.leader.election.enable" in self.settings
 
@@ -139,7 +163,7 @@ def draw(seed: int, brokers: int) -> Plan:
         known = (*known, "upserter", "upserter")
     kinds = [source.choice([each for each in SENDERS if each in known]), "reader"]
     kinds += source.choices(known, k=source.randint(1, 4))
-    return Plan(
+    plan = Plan(
         seed,
         brokers,
         settings,
@@ -147,6 +171,25 @@ def draw(seed: int, brokers: int) -> Plan:
         tuple((kind, f"{kind}-{number}") for number, kind in enumerate(kinds)),
         tuple(drawn_faults(source, brokers, is_durable=is_durable)),
         delay_ms=source.choice((1.0, 5.0, 30.0)),
+    )
+    return drawn_beside(plan) if plan.is_beside else plan
+
+
+def drawn_beside(plan: Plan) -> Plan:
+    """Draw other settings and clients beside the usual ones."""
+
+    def source_of(name: str) -> Random:
+        return Random(f"{name} {plan.seed} {plan.brokers}")
+
+    settings = {name: source_of(name).choice(values) for name, values in SETTINGS_BESIDE.items()}
+    if plan.is_cleaning:
+        del settings["log.segment.bytes"]
+    source = source_of("clients beside")
+    kinds = [BESIDE.get(kind, kind) if source.random() < 0.5 else kind for kind, _ in plan.clients]
+    kinds += ["owner"] * source.randint(0, 1)
+    return plan._replace(
+        settings=plan.settings | settings,
+        clients=tuple((kind, f"{kind}-{number}") for number, kind in enumerate(kinds)),
     )
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from minibroker.protocol.batches import BatchView, scan_batches
+from minibroker.protocol.framing import LENGTH_BYTES
 from minibroker.protocol.record_batch import iter_records
 
 MAX_DECOMPRESSED = 1 << 20
+SIZE_AT = 8  # of a batch: how many bytes follow its size
 
 
 def batches_of(files: Mapping[str, bytes]) -> Iterator[tuple[BatchView, bytes]]:
     """Yield the batches of a log in their order, each with the content of its file."""
     for name in sorted(files):
         if name.endswith(".log"):
-            for view in scan_batches(files[name], 0, len(files[name])):
+            for view in scan_batches(files[name], 0, written_size(files[name])):
                 yield view, files[name]
+
+
+def written_size(content: bytes) -> int:
+    """The bytes of a segment that are written: zeros follow, where it took its space at once."""
+    position = 0
+    while size := int.from_bytes(content[position + SIZE_AT : position + SIZE_AT + LENGTH_BYTES]):
+        position += SIZE_AT + LENGTH_BYTES + size
+    return position
 
 
 def content_of(files: Mapping[str, bytes], log_start_offset: int) -> bytes:

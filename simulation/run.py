@@ -26,6 +26,7 @@ from minibroker.simulation.clients import (
     Client,
     Failed,
     FencedProducer,
+    FirstTransactionalProducer,
     IdempotentProducer,
     LastReader,
     LooseProducer,
@@ -33,18 +34,20 @@ from minibroker.simulation.clients import (
     Producer,
     Reader,
     TransactionalProducer,
+    UnheardProducer,
 )
 from minibroker.simulation.invariants import Invariants
-from minibroker.simulation.members import ConsumerMember, Member
+from minibroker.simulation.members import ConsumerMember, Member, StaticMember
 from minibroker.simulation.memory_disk import MemoryDisk
 from minibroker.simulation.memory_network import MemoryNetwork
-from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, Upserter
+from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, TopicOwner, Upserter
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
 from minibroker.simulation.stand_in import in_place_of_the_system, replaced
 from minibroker.simulation.world import PROCESS, Died, OnEvent, Process, World
 
 CLIENT_HOST = "10.0.1.1"
+# A late EndTxn of transactions v1 ends the next transaction (KIP-890), and so may nothing of theirs be late.
 STALLED = ("producer", "loose", "idempotent", "batching", "transactional", "fenced", "upserter")
 START_SECONDS = 30.0
 FINISH_SECONDS = 40.0
@@ -59,12 +62,16 @@ KINDS: dict[str, Callable[[str, Book, object], Client]] = {
     "loose": LooseProducer,
     "idempotent": IdempotentProducer,
     "batching": BatchingProducer,
+    "unheard": UnheardProducer,
     "transactional": TransactionalProducer,
+    "transactional1": FirstTransactionalProducer,
     "fenced": FencedProducer,
     "reader": Reader,
     "member": Member,
+    "static": StaticMember,
     "consumer": ConsumerMember,
     "operator": Operator,
+    "owner": TopicOwner,
     "upserter": Upserter,
 }
 
@@ -169,7 +176,7 @@ class Simulation:
             for broker_id in range(1, plan.brokers + 1)
         }
         addresses = {each.broker_id: (each.host, PORT) for each in self.brokers.values()}
-        self.book = Book(world, addresses, dict(plan.topics), may_lose=plan.is_unclean)
+        self.book = Book(world, addresses, dict(plan.topics), may_lose=plan.is_unclean, is_beside=plan.is_beside)
         self._faults_over = trio.Event()
         self._uncleanly_led: set[Place] = set()
         self._invariants = Invariants(self.found)
@@ -406,14 +413,18 @@ class Simulation:
             case "elect":
                 await self._ask_controller(ApiKey.ELECT_LEADERS, 0, topic_partitions=None, timeout_ms=1000)
             case "reassign":
-                topic = sorted(self._plan.topics)[fault.other % len(self._plan.topics)]
+                topics, counts = sorted(self._plan.topics), [2, 3]
+                if self._plan.is_beside:
+                    topics += INTERNAL
+                    counts.append(0)  # cancels one that is on its way
+                topic = topics[fault.other % len(topics)]
                 replicas = [fault.broker, *(each for each in self.brokers if each != fault.broker)]
-                replicas = replicas[: self._world.random.choice((2, 3))]
+                count = self._world.random.choice(counts)
                 await self._ask_controller(
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
                     0,
                     timeout_ms=1000,
-                    topics=[(topic, [(0, replicas)])],
+                    topics=[(topic, [(0, replicas[:count] or None)])],
                 )
         return lambda: None
 

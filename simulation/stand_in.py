@@ -74,8 +74,10 @@ def in_place_of_the_system(
         vars(disk)["close"] = close
         at_end.callback(chance.follow, None)
         chance.follow(Random(world.random.getrandbits(64)))
+        at_end.callback(gc.unfreeze)
         at_end.callback(gc.collect)
         gc.disable()
+        gc.freeze()  # what was there before need not be looked through again
         for module, name, value in replacements:
             at_end.enter_context(replaced(module, name, value))
         yield
