@@ -4,12 +4,14 @@
 
 A state is reached again by its steps from the start, so a state is what can be seen of it: the group, its clients, and
 the deadlines that it waits for. Of the consumer protocol (KIP-848) two clients join, send heartbeats that report their
-partitions or do not, whose answers may be lost, leave, or end without a word; the topic grows, and time passes. Of the
-classic protocol two clients join, send SyncGroup and heartbeats, leave, or end; the coordinator starts again.
+partitions or do not, whose answers may be lost, leave, or end without a word; the topic grows, and time passes; a
+report comes late, of a time when a member had less. Of the classic protocol two clients join, one of them as a static
+member or not, send SyncGroup and heartbeats, leave, or end; the coordinator starts again.
 
 What must hold in each state: no step fails; no partition has two owners; the members of a generation have one leader,
-one protocol, and what that leader has assigned; the log gives the same group. And from each state clients that go on
-sending heartbeats come to rest, with all partitions, and no request waits for ever.
+who has joined, one protocol, and what that leader has assigned; no rebalance waits once all have joined; the log gives
+the same group. And from each state clients that go on sending heartbeats come to rest, with all partitions, and no
+request waits for ever.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from minibroker.broker.group.group import Group
+from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import ErrorCode
 from minibroker.purgatory.timing_wheel import LEVELS, Timer
-from tests.broker.coordinated import GROUP, SESSION_MS, Coordinated, state_of
+from tests.broker.coordinated import GROUP, SESSION_MS, TOPIC_ID, Coordinated, state_of
 from tests.broker.offset_stores import partition_of
 from tests.simulation.small_scope import Explored, told, visit
 
@@ -126,6 +128,40 @@ class ConsumerWorld(Coordinated):
         self.disk.close()
 
 
+class LateWorld(ConsumerWorld):
+    """Begins when b has been in the group twice, and a has all. What a reported the first time is still on its way.
+
+    A report of the epoch before would be believed, as by Kafka 4.4, and then two may have a partition.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.late: tuple[int, list[int]] | None = None
+        self.join("a", False)
+        for _ in range(2):
+            self.join("b", False)
+            self.come_to_rest()
+            self.late = self.late or (self.epochs["a"], sorted(self.owned["a"]))
+            self.leave("b")
+            self.come_to_rest()
+
+    def steps(self) -> Iterator[Step]:
+        yield from super().steps()
+        if self.late is not None:
+            yield "an old report of a comes", methodcaller("come_late")
+
+    def come_late(self) -> None:
+        """Nobody hears the answer."""
+        assert self.late is not None
+        (epoch, partitions), self.late = self.late, None
+        before = dict(self.epochs), dict(self.owned), set(self.unheard)
+        self._beat("a", epoch, owned={TOPIC_ID.bytes: partitions})
+        self.epochs, self.owned, self.unheard = before
+
+    def seen(self) -> object:
+        return super().seen(), self.late
+
+
 # -- the classic protocol -------------------------------------------------------------------------------------------
 
 
@@ -148,7 +184,10 @@ class ClassicWorld(Coordinated):
         super().__init__(directory)
         self.clients: dict[str, Classic] = {}
         self.leaders: dict[int, str] = {}  # by generation
+        self.joined: dict[int, set[str]] = {}  # by generation, the members that were told of it
+        self.instances: dict[str, str] = {}  # of static members
         self.has_restarted = False
+        self.has_ended_joining = False  # a client, whose answer nobody takes
 
     def steps(self) -> Iterator[Step]:
         for name in CLIENTS:
@@ -170,8 +209,9 @@ class ClassicWorld(Coordinated):
     def ask_join(self, name: str) -> None:
         before = self.clients.get(name, Classic())
         request = JoinRequest(
-            GROUP, before.member_id, None, False, False, name, "/h", 5000, SESSION_MS, "consumer", [("range", b"")]
-        )
+            GROUP, before.member_id, self.instances.get(name), False, False, name, "/h", 5000, SESSION_MS, "consumer",
+            [("range", b"")],
+        )  # fmt: skip
         outcome = self.groups.serving(GROUP).join(request)
         self.clients[name] = before._replace(joining=as_pending(outcome), generation=-1, assignment=b"")
         self.take_answers()
@@ -196,7 +236,8 @@ class ClassicWorld(Coordinated):
         self.take_answers()
 
     def end(self, name: str) -> None:
-        self.clients.pop(name)
+        client = self.clients.pop(name)
+        self.has_ended_joining = self.has_ended_joining or client.joining is not None
 
     def pass_time(self, ms: int) -> None:
         self.wait(ms)
@@ -207,7 +248,7 @@ class ClassicWorld(Coordinated):
         self.has_restarted = True
         self.groups.on_leadership(partition_of(0), False)
         self.groups.on_leadership(partition_of(0), True)
-        self.leaders = {}  # a generation that was never stored comes again
+        self.leaders, self.joined = {}, {}  # a generation that was never stored comes again
         self.take_answers()
 
     def _on_error(self, name: str, error: ErrorCode) -> None:
@@ -227,6 +268,7 @@ class ClassicWorld(Coordinated):
                     continue
                 leader = self.leaders.setdefault(joined.generation_id, joined.leader)
                 assert leader == joined.leader, f"generation {joined.generation_id} has {leader} and {joined.leader}"
+                self.joined.setdefault(joined.generation_id, set()).add(joined.member_id)
                 ids = [each.member_id for each in joined.members]
                 assert bool(ids) == (leader == joined.member_id), "others than the leader got the members"
                 self.clients[name] = Classic(joined.member_id, joined.generation_id, leader, ids)
@@ -252,13 +294,23 @@ class ClassicWorld(Coordinated):
             (name, each[:5], each.joining is not None, each.syncing is not None)
             for name, each in sorted(self.clients.items())
         ]
-        text = str((shown, clients, deadlines(self.timer, self.now_ms), self.has_restarted))
+        flags = self.has_restarted, self.has_ended_joining, sorted(self.instances)
+        text = str((shown, clients, deadlines(self.timer, self.now_ms), flags))
         numbers: dict[str, str] = {}
         return UUID.sub(lambda found: numbers.setdefault(found[0], str(len(numbers))), text)
 
     def check(self) -> None:
         assigned = [each for each in self.clients.values() if each.assignment]
         assert len({each.member_id for each in assigned}) == len(assigned), "two clients are one member"
+        for generation, leader in self.leaders.items():
+            is_known = leader in self.joined[generation] or self.has_ended_joining
+            assert is_known, f"generation {generation} has a leader that has not joined"
+        group = self.groups.cache.find(Group, GROUP)
+        if group is not None and group.state is GroupState.PREPARING_REBALANCE:
+            members = group.members.values()
+            is_first = all(each.is_new for each in members)  # which waits for more of them
+            awaited = [each for each in members if each.join_reply is None]
+            assert is_first or awaited or group.pending_members, "a rebalance waits for nobody"
 
     def come_to_rest(self) -> None:
         for _ in range(ROUNDS_TO_REST_CLASSIC):
@@ -283,6 +335,23 @@ class ClassicWorld(Coordinated):
 
     def close(self) -> None:
         self.disk.close()
+
+
+class StaticWorld(ClassicWorld):
+    """The same with a as a static member. Once it has ended, it does not come back."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.instances = {"a": "a"}
+
+    def steps(self) -> Iterator[Step]:
+        for name, act in super().steps():
+            if name != "a joins" or self.instances:
+                yield name, act
+
+    def end(self, name: str) -> None:
+        super().end(name)
+        self.instances.pop(name, None)
 
 
 def as_pending(outcome: Any) -> Pending[Any]:
@@ -343,7 +412,12 @@ def explore(make: Callable[[Path], World], most_states: int) -> Explored:
         return visit(Reached(seen, ()), steps, most_states)
 
 
-WORLDS: dict[str, Callable[[Path], World]] = {"consumer": ConsumerWorld, "classic": ClassicWorld}
+WORLDS: dict[str, Callable[[Path], World]] = {
+    "consumer": ConsumerWorld,
+    "late reports": LateWorld,
+    "classic": ClassicWorld,
+    "static": StaticWorld,
+}
 
 
 def main(argv: list[str]) -> int:

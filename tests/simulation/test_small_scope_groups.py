@@ -9,17 +9,20 @@ import pytest
 
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.member import Member
-from minibroker.broker.wings.consumer import reconciliation
+from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.wings.consumer import heartbeats, reconciliation
 from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.broker.wings.consumer.reconciliation import Reported, Target
-from tests.simulation.small_scope_groups import ClassicWorld, ConsumerWorld, World, explore
+from tests.simulation.small_scope_groups import ClassicWorld, ConsumerWorld, LateWorld, StaticWorld, World, explore
 
 pytestmark = pytest.mark.pure  # rules are replaced
 
 next_step = reconciliation.next_step
 
 
-@pytest.mark.parametrize(("make", "states"), [(ConsumerWorld, 60), (ClassicWorld, 200)])
+@pytest.mark.parametrize(
+    ("make", "states"), [(ConsumerWorld, 60), (LateWorld, 30), (ClassicWorld, 150), (StaticWorld, 100)]
+)
 def test_a_group_comes_to_rest_and_no_partition_has_two_owners(make: Callable[[Path], World], states: int) -> None:
     explored = explore(make, states)
 
@@ -46,6 +49,9 @@ def do_not_count(self: Group, now_ms: int) -> None:
         (Group, "has_all_members_joined", lambda _: True, ClassicWorld, "in the end"),
         (Member, "is_kept_alive", property(lambda _: True), ClassicWorld, "in the end"),
         (Group, "begin_generation", do_not_count, ClassicWorld, "generation 0 has"),
+        (Group, "elect_joined_leader", lambda _: True, StaticWorld, "has a leader that has not joined"),
+        (Rebalances, "check", lambda *_: None, ClassicWorld, "waits for nobody"),
+        (heartbeats, "check_epoch", lambda *_: None, LateWorld, "are owned"),
     ],
 )
 def test_a_rule_that_is_weakened_is_found(
