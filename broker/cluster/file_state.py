@@ -142,6 +142,10 @@ class FileState(StoredState):
             if self._journal is None:
                 self._journal = Journal(self._journal_path)
             head = [] if self._journal.position else [{SINCE: self._written}]
+            if head or self._ends_deletion(change):
+                # The names of the file and of the journal, or of directories, which would come back with the power, and
+                # be taken for topics of Kafka's.
+                disk.sync_directory(self._path.parent)
             self._journal.append(*head, line)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
@@ -152,6 +156,10 @@ class FileState(StoredState):
             except OSError as error:  # the next change tries again
                 logger.error("cannot write %s, the journal goes on: %s", self._path, reason_of(error))
         return True
+
+    def _ends_deletion(self, change: Change) -> bool:
+        left = change.get(BEING_DELETED)
+        return left is not None and not left >= self.get(BEING_DELETED)
 
     def close(self) -> None:
         """Leave one file. Raises OSError; what was stored is as it was."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -22,7 +23,10 @@ from minibroker.broker.wings.security.sasl.users import CREDENTIALS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.simulation.world import Died, Process
+from minibroker.storage.files import disk
 from tests.storage.crashes import crashes
+from tests.storage.simulated_disk import simulated_disk
 
 
 @pytest.fixture
@@ -172,6 +176,38 @@ def test_a_process_that_dies_after_any_call_has_stored_its_last_change_or_not(
     assert deaths > 24
 
 
+def test_a_power_failure_after_any_call_takes_no_change_that_was_stored() -> None:
+    directory = Path("/1/data")
+    log = directory / "t-0"
+    deaths = 0
+    for number in range(1, 1000):
+        stored, is_deleted = 0, False
+        with simulated_disk(number) as (world, memory):
+            world.current = process = Process("broker")
+            disk.makedirs(log)
+            disk.sync_directory(directory)
+            process.crash_after(number)
+            try:
+                state = again(directory)
+                for each in range(1, 7):
+                    if each == 3:
+                        remove(state, "t")
+                        disk.rename(log, log.with_suffix(".deleted"))
+                        state.save("the end", Change(sections={BEING_DELETED: BEING_DELETED.empty}))
+                        is_deleted = True
+                    state.save("ids", Change(sections={NEXT_PRODUCER_ID: each}))
+                    stored = each
+                break
+            except Died:
+                memory.lose_power("1", Random(number))
+            deaths += 1
+            world.current = Process("broker, later")
+            found = again(directory)
+            assert found.get(NEXT_PRODUCER_ID) in {stored, stored + 1}, number
+            assert not (is_deleted and disk.exists(log)), number
+    assert deaths > 24
+
+
 @pytest.mark.parametrize("fails", ["write", "fdatasync"])
 def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
     state: FileState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
@@ -184,8 +220,8 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
             return int(plain(fd, b'{"topics"', *arguments[1:]))  # the disk had room for this
         raise OSError("full")
 
-    with monkeypatch.context() as disk:
-        disk.setattr(f"minibroker.storage.files.disk.{fails}", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"minibroker.storage.files.disk.{fails}", fail)
         with pytest.raises(KafkaError, match=r"cannot store topics: (full|No space)"):
             add(state, "d")
     assert [*state.topics] == ["a", "b", "c"]

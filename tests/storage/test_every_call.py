@@ -28,9 +28,7 @@ import pytest
 
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.simulation.memory_disk import MemoryDisk, stand_ins
-from minibroker.simulation.stand_in import close
-from minibroker.simulation.world import Died, Process, World
+from minibroker.simulation.world import Died, Process
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files import disk
@@ -40,6 +38,7 @@ from tests.storage.cleaning import clean, commit
 from tests.storage.crashes import CrashError, crashes
 from tests.storage.logs import NOW_MS, batch_of, end_transaction, records_of, send, send_transactional
 from tests.storage.managers import ORDERS, crash, opened
+from tests.storage.simulated_disk import simulated_disk
 
 pytestmark = pytest.mark.slow
 
@@ -404,18 +403,6 @@ class Known(NamedTuple):
         found = log.segments.collect_aborted_txns(log.log_start_offset, log.log_end_offset, 0)
         producers = {key: entry.epoch for key, entry in log.producer_state.producers_and_remembered.items()}
         return cls(set(contents(log)), {each.producer_id for each in found}, producers)
-
-
-@contextmanager
-def simulated_disk(seed: int) -> Iterator[tuple[World, MemoryDisk]]:
-    world = World(seed)
-    memory = MemoryDisk(world)
-    vars(disk)["close"] = close  # for good: a file may be freed later
-    with pytest.MonkeyPatch.context() as patch:
-        for name, stand_in in stand_ins(memory):
-            patch.setattr(disk, name, stand_in)
-        patch.setattr("minibroker.storage.data_dir.log_manager.in_threads", lambda work, logs: [*map(work, logs)])
-        yield world, memory
 
 
 def live_and_lose_power(number: int, seed: int) -> tuple[int, Known] | None:
