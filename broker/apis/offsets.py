@@ -84,7 +84,7 @@ class OffsetApis:
         now_ms = self._clock.wall_ms()
         if request.api_version == 0 and not self._has_zookeeper:
             known = [name for name, _ in body.topics if name in self._metadata_cache.topics]
-            asked = (TopicPartition(name, row.partition) for name, rows in body.topics for row in rows)
+            asked = [TopicPartition(name, row.partition) for name, rows in body.topics for row in rows]
             code = ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return committed(dict.fromkeys(asked, code))
         commits: dict[TopicPartition, OffsetRecord] = {}
