@@ -72,7 +72,7 @@ class Followers:
                     has_new_start = partition.note_follower_fetch(replica_id, result, row.log_start_offset, now_ms)
                     noted.append((partition, has_new_start))
                 elif self._refuses_strangers:
-                    stranger = f"{replica_id} is no replica of {row.topic_partition}"
+                    stranger = f"broker {replica_id} is not a replica of {row.topic_partition}"
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, stranger)
                 elif self._answers_alike:
                     result = failed_fetch(row.topic_partition, ErrorCode.NOT_LEADER_FOR_PARTITION)

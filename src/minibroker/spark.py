@@ -294,7 +294,7 @@ def stream_test(
         raise ValueError("write and read belong together: read returns what write has written")
     for each in actions:
         if not isinstance(each, Action):
-            raise TypeError(f"{each!r} is no action, as add(...) and check(...) are; do(function) makes one")
+            raise TypeError(f"{each!r} is not an action; add(...), check(...) and do(function) make one")
     faults = [] if seed is None else drawn(actions, seed)
     planned = list(actions)
     for index, fault in reversed(faults):

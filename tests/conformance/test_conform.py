@@ -96,7 +96,7 @@ def test_each_recorded_difference_is_of_a_kind_that_the_document_gives_a_reason_
 
 
 def first_field(recording: Recording, name: Name) -> str:
-    """The first field that differs in a conversation; one that people read only if there is no other."""
+    """The first field that differs in a conversation. An error's message counts only where nothing else differs."""
     deltas = recording.deltas[name]
     first = next((each for each in deltas if not each.path.endswith(("message", "documentation"))), deltas[0])
     step = [each for each in recording.script(name) if each.kind != "drop"][first.answer]

@@ -481,18 +481,19 @@ class Schemas(Target):
 
     def _compare(self, kind: str, *parts: bytes) -> None:
         old, new, data = (*parts, b"", b"")[:3]
+        old_text, new_text = (each.decode("utf-8", "surrogateescape") for each in (old, new))
         with suppress(SchemaError):
-            reader, writer = (parse(kind, text.decode("utf-8", "surrogateescape"), {}) for text in (new, old))
+            reader, writer = (parse(kind, text, {}) for text in (new_text, old_text))
             for each in (reader, writer):
                 parse(kind, each.text, {})
                 parse(kind, each.normalized(), {})
             incompatible("FULL", reader, [writer])
         with suppress(SchemaError):
-            parse(kind, new.decode("utf-8", "surrogateescape"), {}).decode(memoryview(data))
+            parse(kind, new_text, {}).decode(memoryview(data))
         with suppress(SchemaError, ValueError, RecursionError):
             value = json.loads(data)
             with suppress(SchemaError):
-                parse(kind, new.decode("utf-8", "surrogateescape"), {}).encode(value)
+                parse(kind, new_text, {}).encode(value)
 
     def _apply(self, data: bytes) -> None:
         contents = Contents()

@@ -379,7 +379,7 @@ def test_what_a_write_raises_goes_through_with_a_note(over: StreamTest) -> None:
 
 @pytest.mark.parametrize(
     ("query", "actions", "message"),
-    [(lambda records: None, [add("a")], "returned None; it has to return"), (values, ["a"], "'a' is no action")],
+    [(lambda records: None, [add("a")], "returned None; it has to return"), (values, ["a"], "'a' is not an action")],
 )
 def test_what_is_no_query_and_no_action_is_named(over: StreamTest, query: Any, actions: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):

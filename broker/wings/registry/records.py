@@ -68,10 +68,10 @@ def schema_key(subject: str, version: int) -> bytes:
 
 
 def text_in(row: Mapping[str, Any], name: str) -> str:
-    """A text in a key or value. Raises KeyError, and TypeError for what is none."""
+    """The string of a field. Raises KeyError, and TypeError for a value of another type."""
     value = row[name]
     if not isinstance(value, str):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{name} is not a string")
     return value
 
 
@@ -107,7 +107,7 @@ class Contents:
             if value is None:
                 kept.pop(subject, None)
             else:
-                kept[subject] = text_in(value, "mode") if kind == MODE else dict(value.items())
+                kept[subject] = text_in(value, "mode") if kind == MODE else {**value}
 
     def _take_version(self, subject: str, number: int, value: Any) -> None:
         versions = self.subjects.setdefault(subject, {})
