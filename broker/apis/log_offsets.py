@@ -30,6 +30,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.schema import FOREVER
+from minibroker.storage.files.storage_errors import map_storage_errors
 
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
@@ -89,7 +90,8 @@ class LogOffsetApis:
             self._check_timestamp(row.timestamp, request.api_version)
             partition = self._role(topic_partition, request.body.replica_id)
             check_leader_epoch(partition.log, partition.leader_epoch, row.current_leader_epoch)
-            found = self._find_offset(request, partition, row.timestamp)
+            with map_storage_errors(self._replica_manager.log_manager):
+                found = self._find_offset(request, partition, row.timestamp)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
         if found is None:

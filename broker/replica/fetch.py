@@ -65,7 +65,10 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
         elif partition is None or not params.reads_followers:
             fetched.append(unserved(partitions, params, topic_partition))
             continue
-        result = read_partition(partition, params, row, bytes_left, min_one_message)
+        try:
+            result = read_partition(partition, params, row, bytes_left, min_one_message)
+        except OSError as error:
+            result = failed_fetch(topic_partition, partitions.failed_read(error))
         size_bytes = result.size_bytes
         if size_bytes > 0:  # the slice is empty if no record is committed yet
             min_one_message = False
@@ -206,6 +209,9 @@ class DelayedFetch(DelayedOperation):
                 available_bytes = self._available_bytes(status)
             except KafkaError as error:
                 return self._complete_as(CASES.get(error.code, "A"), status)
+            except OSError as error:
+                self._partitions.failed_read(error)
+                return self._complete_as("E", status)
             if available_bytes is None:
                 return self._complete_as("C", status)
             accumulated_bytes += available_bytes

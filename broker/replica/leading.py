@@ -134,11 +134,12 @@ class Leading:
         """Move the high watermark to the least end of the replicas that count. Return whether it moved.
 
         Of its own log a leader counts what flush.messages allows to serve, and what it had when its term began: no
-        append waits for the fsync of that. Without followers `now_ms` is not used.
+        append waits for the fsync of that. No log is read: a disk that fails must not fail what an append completes.
+        Without followers `now_ms` is not used.
         """
         committed = self.log.durable_end_metadata
         if committed.message_offset < self.leader_epoch_start_offset:
-            committed = self.log.convert_to_offset_metadata(self.leader_epoch_start_offset)
+            committed = LogOffsetMetadata(self.leader_epoch_start_offset)
         if self.remote_replicas:
             committed = self._least_end(committed, now_ms)
         return self.log.move_high_watermark(committed)

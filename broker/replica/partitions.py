@@ -88,6 +88,14 @@ class Partitions:
         """All roles; none after the disk has failed."""
         return NO_ROLES if self._log_manager.is_offline else self._roles
 
+    def failed_read(self, error: OSError) -> ErrorCode:
+        """Take the log directory offline unless the error passes; return what the reader gets.
+
+        As kafka 2.0.1 Log.maybeHandleIOException.
+        """
+        self._log_manager.on_storage_error(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
     def items(self) -> list[tuple[TopicPartition, Role]]:
         return list(self._roles.items())
 

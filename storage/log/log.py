@@ -146,12 +146,9 @@ class Log:
 
     @property
     def durable_end_metadata(self) -> LogOffsetMetadata:
-        """The offset up to which flush.messages allows reads: the log's end, or the recovery point until a flush.
-
-        Raises KafkaError of a log that refuses.
-        """
+        """The offset up to which flush.messages allows reads: the log's end, or the recovery point until a flush."""
         if self.is_flush_due:
-            return self.convert_to_offset_metadata(max(self.recovery_point, self.log_start_offset))
+            return LogOffsetMetadata(max(self.recovery_point, self.log_start_offset))
         return self.log_end_offset_metadata
 
     @property
@@ -218,7 +215,7 @@ class Log:
         return FetchDataInfo(self.log_end_offset_metadata, aborted_transactions=[] if include_aborted_txns else None)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return where the offset lies. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        """Return where the offset lies. Raises OSError, and KafkaError as `read`."""
         return self.read(offset, 0).offset_metadata
 
     # -- offsets by time --------------------------------------------------------------------------------------
@@ -415,7 +412,7 @@ class Log:
     def high_watermark_metadata(self) -> LogOffsetMetadata:
         """The high watermark with its segment and position, with which bytes are counted without reading.
 
-        Raises KafkaError of a log that refuses, if the position has not been needed before.
+        Raises as `convert_to_offset_metadata`, if the position has not been needed before.
         """
         metadata = self._high_watermark
         if metadata.segment_base_offset < 0:

@@ -28,6 +28,7 @@ An answer that differs by version is there once for each range of versions.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
@@ -453,8 +454,10 @@ class InMemory(ClusterVerbs, Conversation):
         self.broker = self._made(data_dir)
 
     async def disk(self, state: str) -> None:
-        """Have nothing be stored of topics, configs, rules and users while the disk is `full`."""
+        """Have nothing be stored of topics, configs, rules and users while the disk is `full`, and no log be read while
+        it is `unreadable`."""
         system_disk.write = no_space if state == "full" else os.write
+        system_disk.pread = unreadable if state == "unreadable" else os.pread
 
     async def log(self, topic: str, partition: int, *names: str) -> Any:
         """Show what these names say of a log, or of its config."""
@@ -527,6 +530,10 @@ def shortened(value: bytes | None) -> str:
 
 def no_space(*_: object) -> int:
     raise OSError("no space left")
+
+
+def unreadable(*_: object) -> bytes:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 async def held(make_broker: MakeBroker, book: Book, script: Script) -> str:

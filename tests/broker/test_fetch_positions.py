@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from minibroker.protocol.client_ids import group_in
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.group_clients import GroupClient
 from tests.broker.traced import Traced
+from tests.storage.file_limits import failing
 
 SPARK = "consumer-spark-kafka-source-ca10f5f0-6762--378007854-executor-2"
 
@@ -70,6 +72,15 @@ async def test_a_client_is_at_the_end_of_its_last_answer(
     assert positions(traced) == {SPARK: fetched}
     [reader] = traced.broker.positions.all()
     assert len(reader.positions) == len(fetched)  # made-up names take no memory
+
+
+async def test_a_client_is_where_it_asked_while_the_disk_cannot_be_read(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await traced.broker.fetch(("orders", 0, 0), max_bytes=BATCH_BYTES)
+    monkeypatch.setattr("minibroker.storage.files.disk.pread", failing(errno.EIO))
+
+    assert positions(traced) == {"test": [["orders", 0, 0, 6]]}
 
 
 async def test_a_fetch_from_elsewhere_counts_and_one_that_waits_too(traced: Traced) -> None:

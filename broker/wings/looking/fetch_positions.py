@@ -58,8 +58,12 @@ class Delivered(NamedTuple):
     at_ms: int  # of the monotonic clock
 
     def end_offset(self, log: Log) -> int:
-        """Return the offset after the records; the one that was asked for if their segment is gone or compacted."""
-        found = log.offset_at(self.segment_base_offset, self.end_position)
+        """Return the offset after the records; the one that was asked for if their segment is gone or compacted, or
+        cannot be read: metrics are looked at when a disk fails."""
+        try:
+            found = log.offset_at(self.segment_base_offset, self.end_position)
+        except OSError:
+            found = None
         return self.asked_offset if found is None else max(self.asked_offset, min(found, self.high_watermark))
 
 

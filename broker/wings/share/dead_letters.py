@@ -22,6 +22,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
 from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.files.storage_errors import map_storage_errors
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +98,14 @@ class DeadLetters:
         return letters
 
     def _copied(self, topic_partition: TopicPartition, run: Run) -> dict[int, Record]:
-        """The records of a run that are still in the log, by offset."""
+        """The records of a run that are still in the log, by offset. Raises KafkaError."""
         log = self._replicas.partitions.led(topic_partition).log
         found: dict[int, Record] = {}
         offset = max(run.first, log.log_start_offset)
         while offset <= run.last:
-            records = log.read(offset, READ_BYTES, min_one_message=True).records
-            data = records.read() if isinstance(records, FileSlice) else records
+            with map_storage_errors(self._replicas.log_manager):
+                records = log.read(offset, READ_BYTES, min_one_message=True).records
+                data = records.read() if isinstance(records, FileSlice) else records
             if not data:
                 break
             for view in scan_batches(data, 0, len(data)):

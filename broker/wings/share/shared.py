@@ -367,7 +367,11 @@ class SharedPartitions:
             shared = self._find(key)
             if not isinstance(each.records, FileSlice) or left <= 0 or shared is None or not shared.is_open:
                 continue
-            data = each.records.read()
+            try:
+                data = each.records.read()
+            except OSError as error:
+                delivered.append(Delivered(key, self._replicas.partitions.failed_read(error)))
+                continue
             views = list(scan_batches(data, 0, len(data)))
             acquired = shared.partition.acquire(
                 asked.member_id,
