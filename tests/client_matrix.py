@@ -79,7 +79,7 @@ ROWS: list[tuple[str, Callable[[], str], tuple[str, ...]]] = [
     ("librdkafka as 0.9", of_pip("confluent-kafka"), ("librdkafka-as-0.9",)),
     ("aiokafka", of_pip("aiokafka"), ("aiokafka",)),
     *((name.rpartition("-")[0], of_environment(name), (name,)) for name in EARLIER_CLIENTS),
-    ("Apache Kafka's Java client", lambda: "4.4.0", ("java 4.4", "java of 4.4", "java-4.4")),
+    ("Apache Kafka's Java client", lambda: "4.4.0", ("java-4.4",)),
     ("Apache Kafka's Java client", lambda: "3.9.0", ("java-3.9", "java")),
     ("Apache Kafka's Java client", lambda: "1.1.1", ("java-1.1", "1.1")),
     ("Apache Kafka's Java client", lambda: "0.11.0.3", ("java-0.11", "0.11")),

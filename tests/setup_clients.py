@@ -50,7 +50,7 @@ EARLIER_CLIENTS = {
 }
 PACKAGES = {OLD_KAFKA_PYTHON: ("kafka-python==2.3.*", *CODECS, "crc32c", "xxhash"), **EARLIER_CLIENTS}
 JAVA_CLIENT_VERSIONS = ("3.9.0", "0.10.2.2", "0.11.0.3", "1.1.1")
-LAST_JAVA_CLIENT = "4.4.0"  # for groups of the consumer protocol
+LAST_JAVA_CLIENT = "4.4.0"
 JAVA_DRIVER_JARS = (
     "com.fasterxml.jackson.core:jackson-databind:2.16.2",
     "org.slf4j:slf4j-simple:1.7.36",
@@ -70,7 +70,15 @@ JAVA_DRIVERS = {
         "JavaRecorded",
         "JavaTransformer",
     ),
-    LAST_JAVA_CLIENT: ("LineDriver", "JavaGroupMember", "JavaSharer", "JavaTransformer"),
+    LAST_JAVA_CLIENT: (
+        "LineDriver",
+        "OldJavaDriver",
+        "JavaDriver",
+        "JavaGroupMember",
+        "JavaRecorded",
+        "JavaSharer",
+        "JavaTransformer",
+    ),
     **dict.fromkeys(OLD_JAVA_CLIENTS, ("LineDriver", "OldJavaDriver")),
 }
 KAFKAJS, PLATFORMATIC = DEPS / "kafkajs", DEPS / "platformatic"

@@ -213,6 +213,7 @@ KINDS = {
     **CLIENTS,
     **OLD_CLIENTS,
     **EARLIER,
+    "java-4.4": ClientKind("java-4.4", lambda: java_driver("4.4.0"), with_null_header_and_nothing),
     "java-1.1": OldKind("java-1.1", lambda: java_driver("1.1.1", "OldJavaDriver")),
 }
 JAVA_OF_RELEASES = {"0.10": "java-0.10.2", "0.11": "java-0.11", "1.1": "java-1.1"}

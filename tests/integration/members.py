@@ -23,7 +23,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "franz-go": partial(go_program, "member"),
 }
 LIBRARIES = tuple(PROGRAMS)
-PROGRAMS["java 4.4"] = lambda: java_driver("4.4.0", "JavaGroupMember")  # for the consumer protocol
+PROGRAMS["java-4.4"] = lambda: java_driver("4.4.0", "JavaGroupMember")
 PROGRAMS["@platformatic/kafka"] = partial(node_program, "platformatic_member")  # with a test of its own
 PROGRAMS |= {
     name: partial(lambda name: [*python_driver("group_member", python_of(name)), name.rpartition("-")[0]], name)

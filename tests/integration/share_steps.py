@@ -27,7 +27,7 @@ from tests.integration.librdkafka import values_in
 from tests.integration.members import wait_until
 
 DRIVERS: dict[str, Callable[[], list[str]]] = {
-    "java 4.4": lambda: java_driver("4.4.0", "JavaSharer"),
+    "java-4.4": lambda: java_driver("4.4.0", "JavaSharer"),
     "franz-go": lambda: go_program("share"),
     "confluent-kafka": lambda: python_driver("sharer"),
 }
@@ -570,7 +570,7 @@ def _(stage: Stage) -> None:
     ends_at = time.monotonic() + 2 * ALONE_MS / 1000
     while time.monotonic() < ends_at:
         assert two.poll() == []
-    if stage.client == "java 4.4":  # which gives it again
+    if stage.client == "java-4.4":  # which gives it again
         assert one.read("a") == {"a": 1}
     one.acknowledge("a", ACCEPT)
     assert one.commit() == {0}

@@ -38,8 +38,8 @@ WRITERS = ("kafka-python-3.0", "confluent-kafka", "aiokafka", "java-3.9", "java-
 # and KIP-447; aiokafka writes batches of magic 2 alone, and 4.x takes no others.
 REFUSED = {
     "writes": {("java-3.9", "0.10"), ("aiokafka", "0.10"), ("java-0.10.2", "4.0"), ("java-0.10.2", "4.4")},
-    "reads in a group": {*product(["java 4.4"], RELEASES_UNTIL_2_0)},
-    "transforms": {*product(PROGRAMS, ["0.10"]), *product(["java", "java of 4.4"], RELEASES_UNTIL_2_0)},
+    "reads in a group": {*product(["java-4.4"], RELEASES_UNTIL_2_0)},
+    "transforms": {*product(PROGRAMS, ["0.10"]), *product(["java", "java-4.4"], RELEASES_UNTIL_2_0)},
 }
 RECORDS = 200
 
@@ -106,7 +106,7 @@ def test_it_writes_and_reads(side: str, name: str, client: str, tmp_path: Path, 
         assert [each.value for each in driver.consume("topic", 20)] == [each.value for each in numbered(20)]
 
 
-@of_releases("reads in a group", (*LIBRARIES, "java 4.4"))
+@of_releases("reads in a group", (*LIBRARIES, "java-4.4"))
 def test_it_reads_in_a_group(side: str, name: str, client: str, tmp_path: Path, join: Join) -> None:
     values = [str(number) for number in range(10)]
     with served(side, name, tmp_path) as bootstrap:

@@ -38,7 +38,7 @@ SETTINGS: dict[str, str | int] = {
     "log.retention.ms": -1,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
 }
-WITH_V2 = ("java of 4.4", "franz-go")
+WITH_V2 = ("java-4.4", "franz-go")
 OF_TRANSACTIONS = pytest.mark.ability("transactions")
 AT_NIGHT = [OF_TRANSACTIONS, pytest.mark.nightly]
 
@@ -48,7 +48,7 @@ AT_NIGHT = [OF_TRANSACTIONS, pytest.mark.nightly]
     ("libraries", "share"),
     [
         pytest.param(("kafka-python", "java"), 2, id="kafka-python and java", marks=OF_TRANSACTIONS),
-        pytest.param(WITH_V2, 2, id="transactions v2", marks=pytest.mark.ability("transactions v2")),
+        pytest.param(WITH_V2, 2, id="transactions v2", marks=[OF_TRANSACTIONS, pytest.mark.ability("transactions v2")]),
         pytest.param(
             *(("confluent-kafka", "confluent-kafka"), 1),
             id="confluent-kafka",

@@ -38,6 +38,7 @@ RECORDED: dict[str, Callable[[], list[str]]] = {
     "confluent-kafka": lambda: [*python_driver("recorded"), "confluent-kafka"],
     "franz-go": lambda: go_program("recorded"),
     "java": lambda: java_driver("3.9.0", "JavaRecorded"),
+    "java-4.4": lambda: java_driver("4.4.0", "JavaRecorded"),
     "aiokafka": lambda: [*python_driver("recorded"), "aiokafka"],
     "kafka-python-3.0": lambda: [*python_driver("recorded"), "kafka-python"],
     "kafka-python-2.3": lambda: [*python_driver("recorded", python_of(OLD_KAFKA_PYTHON)), "kafka-python"],

@@ -34,14 +34,14 @@ CLOSE_SECONDS = 20.0  # on a busy machine: less than librdkafka waits where it w
 LONG_SESSION_MS = 120_000  # no session ends, however busy the machine is, nor while a member is started again
 # In both protocols: a name before `/consumer` is a library.
 OF_BOTH_PROTOCOLS = (
-    ("confluent-kafka", "franz-go/consumer", "confluent-kafka/consumer", "java 4.4/consumer"),
-    ("java/consumer", "java 4.4", "confluent-kafka/consumer", "franz-go", "java 4.4/consumer", "kafka-python"),
+    ("confluent-kafka", "franz-go/consumer", "confluent-kafka/consumer", "java-4.4/consumer"),
+    ("java/consumer", "java-4.4", "confluent-kafka/consumer", "franz-go", "java-4.4/consumer", "kafka-python"),
 )
 QUICK_BROKER: dict[str, str | int] = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
-WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
+WITH_STATIC_MEMBERS = [*(each for each in LIBRARIES if each != "kafkajs"), "java-4.4"]
 # aiokafka joins by its name, but sends none with what comes then: each is taken for unknown, and joins again
 WITH_STATIC_MEMBERS_THAT_ARE_FENCED = [each for each in WITH_STATIC_MEMBERS if each != "aiokafka"]
-WITH_COOPERATIVE_ASSIGNOR = [each for each in LIBRARIES if each not in ("kafkajs", "aiokafka")]
+WITH_COOPERATIVE_ASSIGNOR = [each for each in WITH_STATIC_MEMBERS if each != "aiokafka"]
 
 
 class Troop:

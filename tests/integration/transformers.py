@@ -26,7 +26,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "confluent-kafka": lambda: [*python_driver("transformer"), "confluent-kafka"],
     "kafka-python": lambda: [*python_driver("transformer"), "kafka-python"],
     "java": lambda: java_driver("3.9.0", "JavaTransformer"),
-    "java of 4.4": lambda: java_driver("4.4.0", "JavaTransformer"),
+    "java-4.4": lambda: java_driver("4.4.0", "JavaTransformer"),
     "franz-go": partial(go_program, "transform"),
     "kafkajs": partial(node_program, "kafkajs_transformer"),
 }

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -19,7 +20,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Driver of Kafka's Java client as it was in 0.10.2 and 0.11: the operations of line_protocol.py, one JSON object a
- * line. Record headers are left out; transactions, which came with 0.11, are called by their names.
+ * line. Record headers are left out. What not every release has is called by its name: transactions came with 0.11, and
+ * `poll(long)` went with 4.0.
  */
 class OldJavaDriver extends LineDriver {
     final String bootstrap;
@@ -71,6 +73,13 @@ class OldJavaDriver extends LineDriver {
         KafkaProducer.class.getMethod(method).invoke(producer);
     }
 
+    @SuppressWarnings("unchecked")
+    private static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs)
+            throws Exception {
+        return (ConsumerRecords<byte[], byte[]>)
+            KafkaConsumer.class.getMethod("poll", long.class).invoke(consumer, timeoutMs);
+    }
+
     private List<Future<RecordMetadata>> send(KafkaProducer<byte[], byte[]> producer, JsonNode arguments) {
         Integer partition = arguments.get("partition").isNull() ? null : arguments.get("partition").asInt();
         List<Future<RecordMetadata>> sent = new ArrayList<>();
@@ -116,7 +125,7 @@ class OldJavaDriver extends LineDriver {
 
     // Consuming
 
-    private JsonNode consume(JsonNode arguments) {
+    private JsonNode consume(JsonNode arguments) throws Exception {
         List<TopicPartition> assignment = partitions(arguments.get("topic").asText(), arguments.get("partitions"));
         try (KafkaConsumer<byte[], byte[]> consumer = consumer("none", arguments.get("settings"))) {
             assign(consumer, assignment, arguments.get("start"));
@@ -143,7 +152,7 @@ class OldJavaDriver extends LineDriver {
     }
 
     /** Read on from where the group is, or from the beginning, and commit what was read. */
-    private JsonNode consumeInGroup(JsonNode arguments) {
+    private JsonNode consumeInGroup(JsonNode arguments) throws Exception {
         ObjectNode settings = ((ObjectNode) arguments.get("settings")).put("group_id", arguments.get("group").asText());
         try (KafkaConsumer<byte[], byte[]> consumer = consumer("earliest", settings)) {
             consumer.subscribe(Collections.singletonList(arguments.get("topic").asText()));
@@ -163,7 +172,7 @@ class OldJavaDriver extends LineDriver {
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private static JsonNode poll(KafkaConsumer<byte[], byte[]> consumer, JsonNode arguments) {
+    private static JsonNode poll(KafkaConsumer<byte[], byte[]> consumer, JsonNode arguments) throws Exception {
         int count = arguments.get("count").asInt();
         long end = System.nanoTime() + (long) (arguments.get("seconds").asDouble() * 1e9);
         ArrayNode found = JSON.createArrayNode();
@@ -172,7 +181,7 @@ class OldJavaDriver extends LineDriver {
             if (left <= 0) {
                 throw new IllegalStateException("waited for " + count + " records, have " + found.size());
             }
-            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(left / 1_000_000)) {
+            for (ConsumerRecord<byte[], byte[]> record : poll(consumer, left / 1_000_000)) {
                 found.add(consumed(record));
             }
         }
