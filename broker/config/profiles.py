@@ -146,7 +146,7 @@ class Habit(Enum):
     CREATES_BEHIND = "Metadata that has a topic created is UNKNOWN_TOPIC_OR_PARTITION for it"
     LISTS_EACH_ROW = "ListOffsets answers a partition as often as it is named"
     KEEPS_EMPTY_TOPICS = "OffsetForLeaderEpoch answers a topic without partitions"
-    ADDS_GROUPS_LAST = "a commit of which no offset is stored adds no group"
+    SHOWS_STORED_GROUPS = "administrators see the group of a refused commit once anything is stored behind it"
     KEEPS_EMPTY_GROUPS = "a group stays when the topics of its last offsets are deleted"
     VERIFIES_ONCE = "a partition with an open transaction of a producer takes part in the next ones without being asked"
     ADDS_GROUPS_FIRST = "TxnOffsetCommit leaves an empty group behind if its transaction does not allow it"
@@ -208,7 +208,7 @@ HABITS_SINCE = {
     Habit.CREATES_BEHIND: "3.9",
     Habit.LISTS_EACH_ROW: "2.8",
     Habit.KEEPS_EMPTY_TOPICS: "2.8",
-    Habit.ADDS_GROUPS_LAST: "4.0",
+    Habit.SHOWS_STORED_GROUPS: "4.0",
     Habit.KEEPS_EMPTY_GROUPS: "4.0",
     Habit.SHOWS_ASSIGNMENTS: "4.0",
     Habit.CHECKS_NAMES: "3.9",

@@ -76,7 +76,7 @@ class GroupCoordinator:
         self._shows_assignments = Habit.SHOWS_ASSIGNMENTS in config.profile.habits
         self._planned_partitions = config.offsets_topic_num_partitions
         self._owned = OwnedPartitions(log, load=self._load, unload=self._unload, run_steps=run_steps)
-        self.cache = GroupCache(log.partition_for, self._owned.refusal)
+        self.cache = GroupCache(log.partition_for, self._owned.refusal, log.end_for)
         self.rebalances = Rebalances(
             store,
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -149,7 +149,7 @@ class GroupCoordinator:
         refusal = self.cache.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
             return DescribedGroup(refusal)
-        group = self.cache.get(group_id)
+        group = self.cache.get_seen(group_id)
         if not isinstance(group, Group):
             why = "not found" if group is None else "is not a classic group"
             return DescribedGroup(ErrorCode.NONE, GroupState.DEAD.value, problem=f"Group {group_id} {why}.")
@@ -182,7 +182,7 @@ class GroupCoordinator:
         wanted_states, wanted_types = {each.lower() for each in states}, {each.lower() for each in types}
         return ErrorCode.NONE, [
             (group.group_id, group.protocol_type or "", group.state.value, group.kind)
-            for group in self.cache.all()
+            for group in self.cache.seen()
             if (not states or group.state.value.lower() in wanted_states) and (not types or group.kind in wanted_types)
         ]
 

@@ -16,14 +16,21 @@ G = TypeVar("G")
 class GroupCache:
     """`partition_for` maps a group to its partition of `__consumer_offsets`.
 
-    `refusal` is whether this broker leads that partition, or why not, until `is_stopped`.
+    `refusal` is whether this broker leads that partition, or why not, until `is_stopped`; `log_end` is its log's end.
     """
 
-    def __init__(self, partition_for: Callable[[str], int | None], refusal: Callable[[str], ErrorCode]) -> None:
+    def __init__(
+        self,
+        partition_for: Callable[[str], int | None],
+        refusal: Callable[[str], ErrorCode],
+        log_end: Callable[[str], int] = lambda group_id: 0,
+    ) -> None:
         self._partition_for = partition_for
         self._refusal = refusal
+        self._log_end = log_end
         self._groups: dict[str, AnyGroup] = {}
         self._partitions: dict[str, int] = {}  # of groups
+        self._unseen: dict[str, int] = {}  # groups of which nothing is stored, with the log's end at their beginning
         self.kinds: dict[str, GroupKind] = {}  # by name
         self.is_stopped = False
 
@@ -44,6 +51,20 @@ class GroupCache:
 
     def get(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
+
+    def seen(self) -> list[AnyGroup]:
+        """The groups that administrators see."""
+        return [group for group in self._groups.values() if self._is_seen(group.group_id)]
+
+    def _is_seen(self, group_id: str) -> bool:
+        """Whether anything is stored in the group's partition since the group began."""
+        if group_id in self._unseen and self._log_end(group_id) > self._unseen[group_id]:
+            del self._unseen[group_id]
+        return group_id not in self._unseen
+
+    def get_seen(self, group_id: str) -> AnyGroup | None:
+        """A group if administrators see it."""
+        return self._groups.get(group_id) if self._is_seen(group_id) else None
 
     def find(self, kind: type[G], group_id: str) -> G | None:
         """A group of this class."""
@@ -84,6 +105,11 @@ class GroupCache:
         self.replace(group)
         return group
 
+    def add_unseen(self, group_id: str) -> Group:
+        """Add a group that administrators do not see before something is stored (as kafka 4.4 CoordinatorRuntime)."""
+        self._unseen[group_id] = self._log_end(group_id)
+        return self.add(Group(group_id))
+
     def replace(self, group: AnyGroup) -> None:
         """Have this group, in place of one with its id."""
         self._groups[group.group_id] = group
@@ -96,6 +122,7 @@ class GroupCache:
         group.die(now_ms)
         self._groups.pop(group.group_id, None)
         self._partitions.pop(group.group_id, None)
+        self._unseen.pop(group.group_id, None)
 
     def all(self) -> list[AnyGroup]:
         return list(self._groups.values())

@@ -49,7 +49,7 @@ class OffsetManager:
         self._groups = groups
         self._store = store
         self._config = config
-        self._adds_groups_last = Habit.ADDS_GROUPS_LAST in config.profile.habits
+        self._shows_stored_groups = Habit.SHOWS_STORED_GROUPS in config.profile.habits
         self._clock = clock
         self.retention_ms = store.retention_ms
 
@@ -96,9 +96,7 @@ class OffsetManager:
         return self._store_commit(group, commit)
 
     def _new_group(self, group_id: str) -> AnyGroup:
-        """A group for a first commit; in some releases it is one of the groups once something of it is stored."""
-        group = Group(group_id)
-        return group if self._adds_groups_last else self._groups.add(group)
+        return self._groups.add_unseen(group_id) if self._shows_stored_groups else self._groups.add(Group(group_id))
 
     def _store_commit(self, group: AnyGroup, commit: Commit) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
@@ -107,8 +105,6 @@ class OffsetManager:
             commit.refuse(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not commit.records:
             return commit.errors
-        if self._adds_groups_last and self._groups.get(group.group_id) is None:
-            self._groups.replace(group)
         return self._store.commit(group.offsets, commit)
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:

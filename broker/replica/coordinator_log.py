@@ -75,6 +75,14 @@ class CoordinatorLog:
         count = self._partition_count()
         return None if count is None else partition_of_name(name, count)
 
+    def end_for(self, name: str) -> int:
+        """The end of the log that keeps a group or transactional id; 0 if this broker does not lead it."""
+        partition = self.partition_for(name)
+        try:
+            return 0 if partition is None else self.log_of(partition).log_end_offset
+        except KafkaError:
+            return 0
+
     def leader_epoch(self, partition: int) -> int:
         """The epoch in which this broker leads the partition. Raises KafkaError."""
         return self._replica_manager.partitions.led(TopicPartition(self.topic, partition)).leader_epoch
