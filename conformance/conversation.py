@@ -146,6 +146,7 @@ class SocketPeer:
         self._address = (host, port)
         self._answer_seconds = answer_seconds
         self._retry_seconds = answer_seconds
+        self.time_outs = 0  # how often a step was asked until its time was over
         self._restart = restart
         self.node_id = 0
         self._connections: dict[str, RawConnection] = {}
@@ -202,16 +203,25 @@ class SocketPeer:
                 transcript.add(step, SILENT if self.sync(name) else CLOSED)
             else:
                 answer = self.receive(name)
-                until = time.monotonic() + self._retry_seconds
-                while transcript.wants_again(step, answer):
-                    if time.monotonic() > until:  # the next time it is awaited less long
-                        self._retry_seconds /= 4
-                        break
-                    time.sleep(RETRY_SECONDS)
-                    self.send(name, transcript.frame(step))
-                    answer = self.receive(name)
+                answer = self._asked_again(step, answer, transcript)
                 self._settle(step, answer)
                 transcript.add(step, answer)
+
+    def _asked_again(self, step: Step, answer: bytes | str, transcript: Transcript) -> bytes | str:
+        """The answer that the step waits for, or the last one. After one in vain others are awaited less long."""
+        if not transcript.wants_again(step, answer):
+            return answer
+        until = time.monotonic() + self._retry_seconds
+        while time.monotonic() < until:
+            time.sleep(RETRY_SECONDS)
+            self.send(step.connection, transcript.frame(step))
+            answer = self.receive(step.connection)
+            if not transcript.wants_again(step, answer):
+                self._retry_seconds = self._answer_seconds
+                return answer
+        self._retry_seconds /= 4
+        self.time_outs += 1
+        return answer
 
     def _settle(self, step: Step, answer: bytes | str) -> None:
         """Wait until what the answered step changed is in effect; by default it is once the step is answered."""

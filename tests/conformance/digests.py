@@ -1,8 +1,8 @@
 """python -m tests.conformance.digests NAME: record the digests of what Apache Kafka answers, for `minibroker conform`.
 
-NAME is one of 0.10 to 4.4. A conversation is recorded if Apache Kafka answers it alike twice. What a minibroker answers
-otherwise is recorded with it, unless that is much. `--books` records those of the books anew (`portable.py`), and
-leaves the generated ones.
+NAME is one of 0.10 to 4.4. A conversation is recorded if Apache Kafka answers it alike twice, and in time. What a
+minibroker answers otherwise is recorded with it, unless that is much. `--books` records those of the books anew
+(`portable.py`), and leaves the generated ones; `--differing` those that were answered otherwise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNSTABLE: dict[str, tuple[str, ...]] = {
 }
 COORDINATES_OF_2_8 = (*COORDINATES[:2], "org.apache.kafka:kafka_2.13:{release}")
 MOST_DELTAS = 2000  # characters of a conversation
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 30.0
 SETTINGS_SECONDS = 0.2  # until altered configs are in effect
 
 
@@ -124,6 +124,10 @@ def record(
             mine = answered.result()
             if NO_ANSWER in first or NO_ANSWER in again:  # a broker that is judged would be waited for as long
                 continue
+            if truth.time_outs or reference.time_outs:
+                print(f"{seed}: not done in {ANSWER_SECONDS:.0f} s", flush=True)
+                truth.time_outs = reference.time_outs = 0
+                continue
             if digest_of(script, first) != digest_of(script, again):
                 print(f"{seed}: twice, {first_difference(script, first, again)}", flush=True)
                 continue
@@ -148,17 +152,20 @@ if __name__ == "__main__":
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--books", action="store_true", help="the conversations of books")
+    parser.add_argument("--differing", action="store_true", help="those that minibroker has answered otherwise")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        if options.books:
-            write(BOOKS, books := portable())
-            titles = [title for book in books.values() for title in book]
+        if options.books or options.differing:
             recorded = read_recording(options.name)
-            generated: dict[Name, tuple[str, list[Delta]]] = {
+            asked: list[Name] = list(recorded.deltas)
+            if options.books:
+                write(BOOKS, books := portable())
+                asked = [title for book in books.values() for title in book]
+            others: dict[Name, tuple[str, list[Delta]]] = {
                 each: (digest, list(recorded.deltas.get(each, ())))
                 for each, digest in recorded.digests.items()
-                if isinstance(each, int)
+                if (isinstance(each, int) if options.books else each not in recorded.deltas)
             }
-            record(options.name, titles, len(titles), Path(made), generated)
+            record(options.name, asked, len(asked), Path(made), others)
         else:
             record(options.name, itertools.count(1), options.seeds, Path(made), {})
