@@ -22,7 +22,7 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, check_topic_name
 from minibroker.broker.cluster.state import TopicState
-from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.cluster.topic_admin import TopicAdmin, already_exists
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.zookeeper import check_topic_path
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -88,6 +88,8 @@ class TopicApis:
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
         if Habit.CHECKS_NAMES in self._config.profile.habits:
             check_topic_name(topic.name)
+            if self._topic_admin.topic(topic.name) is not None:
+                raise already_exists(topic.name)
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
         if Habit.HAS_NO_DEFAULT_COUNTS not in self._config.profile.habits and not topic.assignments:
             if partition_count == BROKERS_DEFAULT:

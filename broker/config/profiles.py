@@ -125,7 +125,9 @@ class Habit(Enum):
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
-    SHOWS_LAST_STABLE_OFFSET = "Fetch has the last stable offset for read_uncommitted too"
+    SHOWS_LAST_STABLE_OFFSET = (
+        "Fetch has the last stable offset for read_uncommitted too, and no aborted transaction without records to read"
+    )
     WAITS_FOR_MAX_BYTES = "a Fetch waits for no more than its `max_bytes`, if its `min_bytes` is more"
     KEEPS_WHILE_SYNCING = "Heartbeat while the leader assigns is NONE in every version, and keeps its member"
     REMEMBERS_PRODUCERS = "a producer whose records are deleted, or unknown, may begin anywhere, in every version"
@@ -151,7 +153,9 @@ class Habit(Enum):
     VERIFIES_ONCE = "a partition with an open transaction of a producer takes part in the next ones without being asked"
     ADDS_GROUPS_FIRST = "TxnOffsetCommit leaves an empty group behind if its transaction does not allow it"
     SHOWS_ASSIGNMENTS = "DescribeGroups has the assignments of a group that is not stable"
-    CHECKS_NAMES = "an invalid name is INVALID_TOPIC_EXCEPTION in Metadata, and before all else in CreateTopics"
+    CHECKS_NAMES = (
+        "an invalid name is INVALID_TOPIC_EXCEPTION in Metadata, and in CreateTopics before all else but a taken one"
+    )
     DELETES_ONCE = "DeleteTopics of a topic that is named twice is INVALID_REQUEST"
     FAILS_WITHOUT_NAME = "Metadata of a topic with neither a name nor an id is UNKNOWN_SERVER_ERROR"
     REFUSES_OLD_PRODUCE = "Produce before v3 closes the connection, though ApiVersions lists it from v0 on"

@@ -19,6 +19,7 @@ from minibroker.protocol.message_values import READ_COMMITTED
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
+from minibroker.storage.index.transaction_index import AbortedTxn
 
 FUTURE_REPLICA_ID = -3
 
@@ -36,7 +37,7 @@ class FetchParams(NamedTuple):
     reads_followers: bool = False  # consumers from v11 on
     selector: RackAwareSelector | None = None  # sends consumers to the replica in their rack
     holds_back: Callable[[Leading], bool] | None = None  # records of a partition from a follower; None for none
-    shows_last_stable_offset: bool = False  # for read_uncommitted too, as kafka 2.8
+    shows_last_stable_offset: bool = False  # for read_uncommitted too, and no aborted ones that have no records
 
     @property
     def is_from_follower(self) -> bool:
@@ -115,6 +116,11 @@ def read_partition(
         records = NO_RECORDS
     if data.first_entry_incomplete and not params.is_hard_limit:
         records, aborted_transactions = NO_RECORDS, None
+    if is_committed_read and params.shows_last_stable_offset:
+        if fetch_offset >= last_stable_offset:
+            aborted_transactions = ()
+        elif aborted_transactions:
+            aborted_transactions = [each for each in aborted_transactions if has_records(each)]
     return new(
         FetchedPartition,
         (
@@ -130,6 +136,11 @@ def read_partition(
             NO_PREFERRED_REPLICA,
         ),
     )
+
+
+def has_records(aborted: AbortedTxn) -> bool:
+    """Whether a transaction has more than its marker."""
+    return aborted.first_offset < aborted.last_offset
 
 
 def read_elsewhere(partition: Leading, row: FetchRow, replica_id: int) -> FetchedPartition:
