@@ -148,6 +148,9 @@ class Habit(Enum):
     CREATES_BEHIND = "Metadata that has a topic created is UNKNOWN_TOPIC_OR_PARTITION for it"
     LISTS_EACH_ROW = "ListOffsets answers a partition as often as it is named"
     KEEPS_EMPTY_TOPICS = "OffsetForLeaderEpoch answers a topic without partitions"
+    KNOWS_UNNAMED_GROUPS = (
+        "the empty name is that of a group in SyncGroup, Heartbeat, LeaveGroup and TxnOffsetCommit, not in DeleteGroups"
+    )
     SHOWS_STORED_GROUPS = "administrators see the group of a refused commit once anything is stored behind it"
     KEEPS_EMPTY_GROUPS = "a group stays when the topics of its last offsets are deleted"
     VERIFIES_ONCE = "a partition with an open transaction of a producer takes part in the next ones without being asked"
@@ -178,6 +181,7 @@ HABITS_UNTIL = {
     Habit.ADDS_MISSING_PARTITIONS: "2.0",
     Habit.READS_MISSING_PARTITIONS: "2.0",
     Habit.CONVERTS_AT_ONCE: "2.0",
+    Habit.KNOWS_UNNAMED_GROUPS: "2.0",
     Habit.DEBUGS_REPLICAS: "2.0",
     Habit.CLOSES_FOR_NEGATIVE_TYPES: "2.0",
     Habit.DELETION_TIMES_OUT: "2.8",

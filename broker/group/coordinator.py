@@ -76,7 +76,12 @@ class GroupCoordinator:
         self._shows_assignments = Habit.SHOWS_ASSIGNMENTS in config.profile.habits
         self._planned_partitions = config.offsets_topic_num_partitions
         self._owned = OwnedPartitions(log, load=self._load, unload=self._unload, run_steps=run_steps)
-        self.cache = GroupCache(log.partition_for, self._owned.refusal, log.end_for)
+        self.cache = GroupCache(
+            log.partition_for,
+            self._owned.refusal,
+            log.end_for,
+            may_be_unnamed=Habit.KNOWS_UNNAMED_GROUPS in config.profile.habits,
+        )
         self.rebalances = Rebalances(
             store,
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -188,7 +193,7 @@ class GroupCoordinator:
 
     def delete(self, group_id: str, *, is_emptied: bool = False) -> ErrorCode | Pending[ErrorCode]:
         """Delete a group without members, and its offsets; before that what its kind keeps, unless that is done."""
-        refusal = self.cache.check(group_id, may_be_unnamed=True)
+        refusal = self.cache.check(group_id, may_be_unnamed=not self.cache.may_be_unnamed)
         if refusal is not ErrorCode.NONE:
             return refusal
         group = self.cache.get(group_id)

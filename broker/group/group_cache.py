@@ -24,7 +24,10 @@ class GroupCache:
         partition_for: Callable[[str], int | None],
         refusal: Callable[[str], ErrorCode],
         log_end: Callable[[str], int] = lambda group_id: 0,
+        *,
+        may_be_unnamed: bool = False,
     ) -> None:
+        self.may_be_unnamed = may_be_unnamed
         self._partition_for = partition_for
         self._refusal = refusal
         self._log_end = log_end
@@ -38,12 +41,12 @@ class GroupCache:
         """Serve no more requests of groups."""
         self.is_stopped = True
 
-    def check(self, group_id: str, *, may_be_unnamed: bool = False) -> ErrorCode:
+    def check(self, group_id: str, *, may_be_unnamed: bool | None = None) -> ErrorCode:
         """Return NONE, or why this broker cannot serve the group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
 
-        `may_be_unnamed`: clients that only commit offsets may use the empty group id.
+        `may_be_unnamed`: clients that only commit offsets may use the empty group id. Else some releases know it too.
         """
-        if not group_id and not may_be_unnamed:
+        if not group_id and not (self.may_be_unnamed if may_be_unnamed is None else may_be_unnamed):
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

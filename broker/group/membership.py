@@ -92,7 +92,7 @@ class Membership:
 
     def refuse_join(self, request: JoinRequest) -> ErrorCode:
         """Return NONE, or why a JoinGroup is refused whatever the state of its group."""
-        refusal = self._groups.check(request.group_id)
+        refusal = self._groups.check(request.group_id, may_be_unnamed=False)
         if refusal is not ErrorCode.NONE:
             return refusal
         least, greatest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms

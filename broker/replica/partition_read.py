@@ -118,7 +118,7 @@ def read_partition(
         records, aborted_transactions = NO_RECORDS, None
     if is_committed_read and params.shows_last_stable_offset:
         if fetch_offset >= last_stable_offset:
-            aborted_transactions = ()
+            aborted_transactions = []
         elif aborted_transactions:
             aborted_transactions = [each for each in aborted_transactions if has_records(each)]
     return new(

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from minibroker.conformance import conversation
 from minibroker.conformance.conversation import SocketPeer
 from minibroker.conformance.steps import CORRELATION_ID, Step, call
 from minibroker.protocol.api import API_TABLE, ApiKey
@@ -40,8 +39,8 @@ class AnsweringPeer(SocketPeer):
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that pass, each time that a peer waits."""
     passed: list[float] = []
-    monkeypatch.setattr(conversation.time, "sleep", lambda seconds: passed.append(1.0))
-    monkeypatch.setattr(conversation.time, "monotonic", lambda: sum(passed))
+    monkeypatch.setattr("minibroker.conformance.conversation.time.sleep", lambda seconds: passed.append(1.0))
+    monkeypatch.setattr("minibroker.conformance.conversation.time.monotonic", lambda: sum(passed))
     return passed
 
 

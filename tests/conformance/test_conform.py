@@ -25,7 +25,7 @@ PROFILES = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
 KINDS = dict(
     re.findall(r"^(\w.*)\n {4}(.*)$", Path(__file__).with_name("kinds.txt").read_text(encoding="utf-8"), re.MULTILINE)
 )
-OF_KINDS = ("0.10", "0.11", "1.1", "2.8", "3.9")
+OF_KINDS = ("0.10", "0.11", "1.1", "2.8", "3.9", "4.4")
 QUICK = {  # with the conversations that show it
     "base offset of an append": "producing",
     "each member leads": "groups",
@@ -80,16 +80,18 @@ def test_a_broker_that_acts_as_a_release_answers_as_it_was_recorded(release: str
 
 
 def test_each_recorded_difference_is_of_a_kind_that_the_document_gives_a_reason_for() -> None:
+    text = PROFILES.read_text(encoding="utf-8")
+    words = re.sub(r"\s+", " ", text)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for release in OF_KINDS:
         recording = read_recording(release)
+        assert f"{len(recording.deltas)} of {len(recording.digests):,} in {release}" in words
         for name in recording.deltas:
             shown = first_field(recording, name)
             kinds = [kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, shown)]
             assert len(kinds) == 1, f"{name}: {shown}"
             counts[kinds[0]][release] += 1
 
-    text = PROFILES.read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
     numbers = {kind: ", ".join(f"{each}: {count}" for each, count in found.items()) for kind, found in counts.items()}
     assert {kind: rows.get(kind) for kind in KINDS} == numbers
