@@ -11,3 +11,4 @@ import time
 perf_counter = time.perf_counter
 monotonic = time.monotonic
 sleep = time.sleep
+time_of_day = time.time  # in nodes of ZooKeeper, which nothing compares

@@ -32,7 +32,7 @@ OURS: dict[str, set[str]] = {
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "schemas", "transcript", "zookeeper"},
     "conformance": {"protocol", "broker", TOOLKIT},
-    "simulation": {"protocol", "storage", "broker", TOOLKIT},
+    "simulation": {"protocol", "storage", "broker", "zookeeper", TOOLKIT},
     TOOLKIT: {"protocol", "storage", "schemas", "transcript", "spark_jobs"},  # of the jobs, their names only
     f"{TOOLKIT}/aws": {TOOLKIT},
     f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
@@ -100,8 +100,8 @@ SPARK_LAYERS = layers("""
 """)
 # A laboratory on top of all: only the front door leads to it.
 SIMULATION_LAYERS = layers("""
-    __main__ > shrinking > run > members operators > clients invariants replicas brokers stand_in
-    > memory_disk memory_network > plan planting world
+    __main__ > shrinking > run > members operators > clients ensemble invariants replicas brokers stand_in
+    > memory_disk memory_network memory_zookeeper > plan planting world
 """)
 CONFORMANCE_LAYERS = layers("""
     __main__ > report > judge > recordings shrinking patient_peer > generator holding
@@ -286,12 +286,14 @@ def test_what_is_stored_reaches_files_through_one_module() -> None:
     fail_if(found, f"call it by {DISK}, so that a test can have any call fail: disk.unlink(path), not path.unlink().")
 
 
-# The calls of the system by the part that makes them, and the one module where storage and the broker's core call it.
+# The calls of the system by the part that makes them, and the one module where storage, the broker's core and a session
+# with ZooKeeper call it.
 SEAMS = {
     "storage/chance.py": r"uuid\.uuid[14]|random\.\w+|Random|randrange|secrets\.\w+|os\.urandom",
     "storage/real_time.py": r"time\.(time|monotonic|perf_counter|sleep)",
     "broker/time/clock.py": r"time\.time_ns|trio\.lowlevel\.current_clock",
     "broker/network/sockets.py": r"os\.sendfile|trio\.lowlevel\.wait_\w+able|trio\.open_tcp_stream|new_arrivals",
+    "zookeeper/waiting.py": r"select\.poll|socket\.create_connection",
     "broker/upkeep/threads.py": r"trio\.to_thread\.run_sync",
     "storage/data_dir/log_manager.py": r"(concurrent\.futures\.|threading\.)?(ThreadPoolExecutor|Thread)",
     "broker/app.py": r"signal\.raise_signal|trio\.open_signal_receiver",
@@ -300,14 +302,14 @@ SEAMS = {
 NOT_SIMULATED = (
     "broker/__main__.py broker/network/listen.py broker/wings/looking broker/wings/testing broker/wings/quotas"
 )
-NOT_SIMULATED += " broker/wings/security broker/wings/zookeeper_nodes broker/wings/several/launcher.py"
+NOT_SIMULATED += " broker/wings/security broker/wings/several/launcher.py"
 NOT_SIMULATED += " broker/wings/several/directory_watch.py"  # replaced as a whole
 
 
 def test_the_core_reaches_time_chance_and_network_through_one_module_each() -> None:
     outside = [ROOT / each for each in NOT_SIMULATED.split()]
     found = []
-    for path in source_files("storage", "purgatory", "broker"):
+    for path in source_files("storage", "purgatory", "zookeeper", "broker"):
         if any(path.is_relative_to(each) for each in outside):
             continue
         for node in ast.walk(tree_of(path)):

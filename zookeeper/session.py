@@ -9,14 +9,14 @@ then the session goes on. Watches end with their connection.
 
 from __future__ import annotations
 
-import select
+import math
 import socket
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from minibroker.protocol.text import reason_of
+from minibroker.zookeeper import waiting
 from minibroker.zookeeper.messages import (
     EVENT_XID,
     INT,
@@ -96,7 +96,7 @@ class ZooKeeperClient:
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
         self._events: list[WatchEvent] = []
-        self.heard_at_seconds = 0.0  # of time.monotonic, when ZooKeeper last answered
+        self._heard_at_seconds = -math.inf  # when ZooKeeper last answered
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Call this once there are events."""
@@ -107,6 +107,11 @@ class ZooKeeperClient:
         return self._socket is not None
 
     @property
+    def silent_seconds(self) -> float:
+        """For how long ZooKeeper has not answered."""
+        return waiting.monotonic() - self._heard_at_seconds
+
+    @property
     def answer_timeout_ms(self) -> int:
         """The longest wait for a reply: a third of the session's timeout."""
         return self.session_timeout_ms // 3
@@ -114,6 +119,13 @@ class ZooKeeperClient:
     def fileno(self) -> int:
         """The socket's descriptor, to wait for. Raises ConnectionLost."""
         return self._connected().fileno()
+
+    def another_end(self) -> socket.socket:
+        """Another descriptor of the socket, which stays open for a wait if the client's is closed.
+
+        Raises ConnectionLost.
+        """
+        return self._connected().dup()
 
     # -- connections ------------------------------------------------------------------------------------------
 
@@ -139,18 +151,18 @@ class ZooKeeperClient:
 
         Raises ConnectionLost with the reason of the last try, and SessionExpired.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = waiting.monotonic() + timeout_ms / 1000
         while True:
             for host, port in servers:
                 try:
-                    self.greet(socket.create_connection((host, port), self.answer_timeout_ms / 1000))
+                    self.greet(waiting.create_connection((host, port), self.answer_timeout_ms / 1000))
                     self.accept()
                     return
                 except (OSError, ConnectionLost) as error:
                     reason = reason_of(error)
-            if time.monotonic() > deadline:
+            if waiting.monotonic() > deadline:
                 raise ConnectionLost(reason)
-            time.sleep(RETRY_SECONDS)
+            waiting.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
         """End the session, if there is a connection; else it ends by its timeout."""
@@ -256,7 +268,7 @@ class ZooKeeperClient:
     def _take(self, frame: bytes) -> Reply | None:
         """Note an event; return any other reply but those of pings."""
         reply = decode_reply(frame)
-        self.heard_at_seconds = time.monotonic()
+        self._heard_at_seconds = waiting.monotonic()
         if reply.xid == EVENT_XID:
             event = decode_event(reply.rest, self._root)
             if event.event_type != EventType.SESSION:
@@ -267,12 +279,12 @@ class ZooKeeperClient:
         return None if reply.xid == PING_XID else reply
 
     def _deadline(self) -> float:
-        return time.monotonic() + self.answer_timeout_ms / 1000
+        return waiting.monotonic() + self.answer_timeout_ms / 1000
 
     def _next_frame(self, deadline: float) -> bytes:
         while (frame := self._frame()) is None:
             if not self._fill():
-                self._wait(select.POLLIN, deadline)
+                self._wait(waiting.wait_readable, deadline)
         return frame
 
     def _frame(self) -> bytes | None:
@@ -312,15 +324,13 @@ class ZooKeeperClient:
             try:
                 rest = rest[sock.send(rest) :]
             except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
+                self._wait(waiting.wait_writable, deadline)
             except OSError as error:
                 self.disconnect()
                 raise ConnectionLost(reason_of(error)) from error
 
-    def _wait(self, direction: int, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(self._connected(), direction)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    def _wait(self, until: Callable[[socket.socket, float], bool], deadline: float) -> None:
+        if not until(self._connected(), deadline - waiting.monotonic()):
             self.disconnect()
             raise ConnectionLost(f"ZooKeeper has not answered for {self.answer_timeout_ms} ms")
 

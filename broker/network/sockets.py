@@ -20,6 +20,14 @@ wait_writable = trio.lowlevel.wait_writable
 open_stream = trio.open_tcp_stream
 
 
+async def open_socket(host: str, port: int) -> socket.socket:
+    """Connect, and return a socket of the system, for who does without streams. Raises OSError."""
+    stream = await trio.open_tcp_stream(host, port)
+    sock = socket.socket(fileno=os.dup(stream.socket.fileno()))
+    await stream.aclose()
+    return sock
+
+
 def send_file(sock: socket.socket, fd: int, position: int, size_bytes: int) -> int:
     """Send bytes of a file, as many as the socket takes; return how many. Raises OSError."""
     return os.sendfile(sock.fileno(), fd, position, size_bytes)

@@ -10,9 +10,6 @@ connection it serves on, as Kafka does; what needs the state fails meanwhile.
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -21,6 +18,7 @@ import trio
 
 from minibroker.broker.cluster.member import Member
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
+from minibroker.broker.network import sockets
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import UNREADABLE, ZooKeeperState
 from minibroker.protocol.errors import KafkaError
@@ -156,13 +154,10 @@ class ZooKeeperMember(Member[ZooKeeperState]):
     async def _receive(self, connection: trio.CancelScope) -> None:
         """Read events and answers to pings as they come; end the connection's tasks once it is lost."""
         try:
-            fd = os.dup(self._client.fileno())  # stays open for the wait if the other one is closed
-            try:
+            with self._client.another_end() as sock:
                 while self._client.is_connected:
-                    await trio.lowlevel.wait_readable(fd)
+                    await sockets.wait_readable(sock)
                     self._client.receive()
-            finally:
-                os.close(fd)
         except ConnectionLost as error:
             logger.warning("the connection to ZooKeeper is lost: %s", error)
         connection.cancel()
@@ -170,7 +165,7 @@ class ZooKeeperMember(Member[ZooKeeperState]):
     async def _ping(self) -> None:
         timeout_seconds = self._client.session_timeout_ms / 1000
         while True:
-            if time.monotonic() - self._client.heard_at_seconds > timeout_seconds * (PINGS - 1) / PINGS:
+            if self._client.silent_seconds > timeout_seconds * (PINGS - 1) / PINGS:
                 self._client.disconnect()
             with suppress(ConnectionLost):  # `_receive` ends these tasks
                 self._client.ping()
@@ -211,9 +206,7 @@ class ZooKeeperMember(Member[ZooKeeperState]):
             await trio.sleep(RETRY_SECONDS)
 
     async def _connect_to(self, host: str, port: int) -> None:
-        stream = await trio.open_tcp_stream(host, port)
-        sock = socket.socket(fileno=os.dup(stream.socket.fileno()))
-        await stream.aclose()
+        sock = await sockets.open_socket(host, port)
         self._client.greet(sock)
-        await trio.lowlevel.wait_readable(sock)
+        await sockets.wait_readable(sock)
         self._client.accept()

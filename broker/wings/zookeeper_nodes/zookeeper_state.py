@@ -13,8 +13,6 @@ stood still changes nothing.
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -41,6 +39,7 @@ from minibroker.broker.wings.zookeeper_nodes.setting_nodes import SettingNodes
 from minibroker.broker.wings.zookeeper_nodes.topic_nodes import OF_TOPICS, StaleChangeError, TopicNodes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage import chance, real_time
 from minibroker.zookeeper.messages import (
     EPHEMERAL,
     SEQUENTIAL,
@@ -112,7 +111,7 @@ class ZooKeeperState(StateOfSeveral):
         self._epoch_version = NO_NODE
         self._registered_in = 0  # the session
         self._controls_in = 0
-        self._isr_changed_at = self._isrs_shown_at = time.monotonic()
+        self._isr_changed_at = self._isrs_shown_at = real_time.monotonic()
 
     def _note(self, news: News) -> None:
         self._news.append(news)
@@ -175,7 +174,7 @@ class ZooKeeperState(StateOfSeveral):
         paths = [*nodes.PERSISTENT, *self._settings.persistent_paths]
         above = dict.fromkeys(parent for path in (*paths, nodes.CLUSTER_ID) for parent in nodes.parents(path))
         created(self.client.ask_all([Create(path) for path in sorted(above, key=lambda path: path.count("/"))]))
-        new_id = nodes.CLUSTER.encode(kafka_id_text(uuid.uuid4()))
+        new_id = nodes.CLUSTER.encode(kafka_id_text(chance.new_uuid()))
         created(self.client.ask_all([*map(Create, paths), Create(nodes.CLUSTER_ID, new_id)]))
         self.cluster_id = nodes.CLUSTER.decode(self.client.data(nodes.CLUSTER_ID).data)
 
@@ -245,7 +244,7 @@ class ZooKeeperState(StateOfSeveral):
     @property
     def may_have_expired(self) -> bool:
         """Whether ZooKeeper has not answered for as long as a session lasts."""
-        return (time.monotonic() - self.client.heard_at_seconds) * 1000 >= self.client.session_timeout_ms
+        return self.client.silent_seconds * 1000 >= self.client.session_timeout_ms
 
     def claim_controller(self) -> bool:
         """Ask to be the controller, with the next epoch; return whether this broker is it now.
@@ -330,7 +329,7 @@ class ZooKeeperState(StateOfSeveral):
                 for number, state in topic.partitions.items()
                 if state.in_sync_replicas != before.partitions.get(number, state).in_sync_replicas
             }
-            self._isr_changed_at = time.monotonic()
+            self._isr_changed_at = real_time.monotonic()
         others = (OLD_OFFSETS, *OF_TOPICS)
         own = {section: value for section, value in change.sections.items() if section not in others}
         self.install(Change(sections=own))
@@ -429,7 +428,7 @@ class ZooKeeperState(StateOfSeveral):
         The last change is a while ago then, unless none was shown for long. Raises ConnectionLost and ZooKeeperError.
         As kafka 2.0.1 ReplicaManager.maybePropagateIsrChanges.
         """
-        now = time.monotonic()
+        now = real_time.monotonic()
         if now - self._isr_changed_at < ISR_QUIET_SECONDS and now - self._isrs_shown_at < ISRS_SHOWN_SECONDS:
             return
         self._isrs_shown_at = now
@@ -469,4 +468,4 @@ def batches(writes: Sequence[Write]) -> Iterator[list[Write]]:
 
 
 def wall_ms() -> int:
-    return int(time.time() * 1000)
+    return int(real_time.time_of_day() * 1000)
