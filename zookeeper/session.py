@@ -94,6 +94,7 @@ class ZooKeeperClient:
         self._last_zxid = 0
         self._last_xid = 0
         self._socket: socket.socket | None = None
+        self._is_accepted = False  # of the session, on this connection
         self._buffer = bytearray()
         self._events: list[WatchEvent] = []
         self._heard_at_seconds = -math.inf  # when ZooKeeper last answered
@@ -104,7 +105,8 @@ class ZooKeeperClient:
 
     @property
     def is_connected(self) -> bool:
-        return self._socket is not None
+        """Whether questions may be asked: a server has accepted the session."""
+        return self._is_accepted
 
     @property
     def silent_seconds(self) -> float:
@@ -133,7 +135,7 @@ class ZooKeeperClient:
         """Ask for the session on a new connection; `accept` reads the answer. Raises ConnectionLost."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = sock
+        self._socket, self._is_accepted = sock, False
         self._buffer.clear()
         self._send(encode_connect(self._wanted_timeout_ms, self.session_id, self._password, self._last_zxid))
 
@@ -145,6 +147,7 @@ class ZooKeeperClient:
             self.disconnect()
             raise SessionExpired
         self.session_timeout_ms, self.session_id, self._password = timeout_ms, session_id, password
+        self._is_accepted = True
 
     def connect(self, servers: Sequence[tuple[str, int]], *, timeout_ms: int) -> None:
         """Connect to the first server that answers, waiting for one that starts.
@@ -189,6 +192,8 @@ class ZooKeeperClient:
 
     def ask_all(self, operations: Sequence[Operation]) -> list[Answer | ZooKeeperError]:
         """Send many requests without waiting for each; return their answers in order. Raises ConnectionLost."""
+        if not self._is_accepted:  # else they would take the server's greeting for a reply
+            raise ConnectionLost("there is no connection to ZooKeeper")
         answers: list[Answer | ZooKeeperError] = []
         for first in range(0, len(operations), IN_FLIGHT_MAX):
             asked = operations[first : first + IN_FLIGHT_MAX]
@@ -345,4 +350,4 @@ class ZooKeeperClient:
             with suppress(OSError):  # it is closed already
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
-            self._socket = None
+            self._socket, self._is_accepted = None, False

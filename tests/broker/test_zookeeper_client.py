@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from minibroker.zookeeper.messages import (
+    CONNECT,
     CONNECTED,
     EPHEMERAL,
     SEQUENTIAL,
@@ -19,6 +20,7 @@ from minibroker.zookeeper.messages import (
     Delete,
     EventType,
     Exists,
+    FrameReader,
     GetChildren,
     GetData,
     Multi,
@@ -35,6 +37,7 @@ from minibroker.zookeeper.messages import (
 from minibroker.zookeeper.session import ConnectionLost, SessionExpired, ZooKeeperClient
 from tests.sources import ROOT
 
+GREETING_BYTES = CONNECT.size + 4 + 16 + 1  # with the password, and whether reading is enough
 RECORDED = ROOT / "tests/golden/zookeeper-3.5.10-session.json"
 
 
@@ -123,6 +126,24 @@ def test_a_session_that_has_expired_begins_anew(ends: tuple[socket.socket, socke
     with pytest.raises(SessionExpired):
         client.accept()
     assert (client.session_id, client.is_connected) == (0, False)
+
+
+def test_nothing_is_asked_before_the_server_has_accepted_the_session(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, server = ends
+    server.sendall(framed(CONNECTED.pack(0, 6000, 7) + encode_buffer(bytes(16))))
+    client = ZooKeeperClient("", session_timeout_ms=6000)
+    client.greet(ours)
+
+    with pytest.raises(ConnectionLost, match="there is no connection"):
+        client.ask(GetData("/a"))
+    client.accept()
+
+    assert (client.is_connected, client.session_id) == (True, 7)
+    client.greet(ours)
+    greeting = FrameReader(server.recv(1 << 16)[-GREETING_BYTES:])
+    assert greeting.fields(CONNECT) == (0, 0, 6000, 7), "the last zxid that the client has seen is none"
 
 
 def test_a_server_that_does_not_answer_is_left(ends: tuple[socket.socket, socket.socket]) -> None:
