@@ -15,18 +15,37 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.protocol.arguments import Arguments
+
+if TYPE_CHECKING:
+    from minibroker.simulation.plan import Plan
 
 SHRINK_SECONDS = 60.0
 SHOWN = 5  # findings of a run
 EPILOG = """examples:
   minibroker simulate --brokers 3 --seeds 200
+  minibroker simulate --zookeeper --seeds 200
   minibroker simulate --brokers 3 --seed 17 -o json
   minibroker simulate --brokers 3 --seed 17 --shrink
   minibroker simulate --brokers 3 --seed 17 --only 1,4 --cause
   minibroker simulate --history kip-101 --seeds 500"""
+
+
+class Cluster(NamedTuple):
+    """The cluster of a run, as the options of the command that name it."""
+
+    brokers: int
+    is_beside_zookeeper: bool
+
+    def __str__(self) -> str:
+        return f"--brokers {self.brokers}{' --zookeeper' if self.is_beside_zookeeper else ''}"
+
+    def draw(self, seed: int) -> Plan:
+        from minibroker.simulation.plan import draw
+
+        return draw(seed, self.brokers, is_beside_zookeeper=self.is_beside_zookeeper)
 
 
 def at_least_one(text: str) -> int:
@@ -54,6 +73,7 @@ def arguments() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="1, or 3 with their shared state (3)")
+    parser.add_argument("--zookeeper", action="store_true", help="their state is in ZooKeeper's nodes, as beside Kafka")
     parser.add_argument(
         "--seeds", type=at_least_one, default=10, metavar="N", help="how many runs, from --first-seed on (10)"
     )
@@ -100,18 +120,18 @@ def main(argv: list[str]) -> int:
                 planted = plant(kind, name)
     except PlantError as error:
         parser.error(str(error))
-    brokers = options.brokers or planted.get("brokers", 3)
+    is_beside_zookeeper = options.zookeeper or planted.get("zookeeper", False)
+    cluster = Cluster(options.brokers or planted.get("brokers", 3), is_beside_zookeeper)
     if options.seed is not None:
-        return run_one(options, brokers)
-    return run_many(options, brokers, ends_at_first=bool(planted))
+        return run_one(options, cluster)
+    return run_many(options, cluster, ends_at_first=bool(planted))
 
 
-def run_one(options: argparse.Namespace, brokers: int) -> int:
-    from minibroker.simulation.plan import draw
+def run_one(options: argparse.Namespace, cluster: Cluster) -> int:
     from minibroker.simulation.run import run
     from minibroker.simulation.shrinking import only
 
-    plan = draw(options.seed, brokers)
+    plan = cluster.draw(options.seed)
     if options.only is not None:
         plan = only(plan, options.only)
     result = run(plan)
@@ -122,7 +142,7 @@ def run_one(options: argparse.Namespace, brokers: int) -> int:
         show("  ", result.findings)
         print(f"  {result.events} events in {result.seconds:.1f} s of its time, {result.digest}")
     if result.findings and options.shrink:
-        print_shrunk(plan, result.findings[0].kind, brokers)
+        print_shrunk(plan, result.findings[0].kind, cluster)
     if result.findings and options.cause:
         from minibroker.simulation.shrinking import cause_of
 
@@ -133,16 +153,15 @@ def run_one(options: argparse.Namespace, brokers: int) -> int:
     return 1 if result.findings else 0
 
 
-def print_shrunk(plan: Any, kind: str, brokers: int) -> None:
+def print_shrunk(plan: Any, kind: str, cluster: Cluster) -> None:
     """Shrink a plan with a finding of this kind, and print it with the command that runs it."""
-    from minibroker.simulation.plan import draw
     from minibroker.simulation.run import run
     from minibroker.simulation.shrinking import places_of, shrink
 
     shrunk = shrink(plan, lambda smaller: any(each.kind == kind for each in run(smaller).findings), SHRINK_SECONDS)
-    places = ",".join(map(str, places_of(shrunk, draw(plan.seed, brokers)))) or "''"
+    places = ",".join(map(str, places_of(shrunk, cluster.draw(plan.seed)))) or "''"
     print(f"shrunk to {len(shrunk.events)} events; again, with what is planted:")
-    print(f"  minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
+    print(f"  minibroker simulate {cluster} --seed {plan.seed} --only {places}")
     print(shrunk)
     show("  ", run(shrunk).findings)
 
@@ -155,28 +174,27 @@ def show(head: str, findings: Sequence[Any]) -> None:
         print(f"{head}{len(findings) - SHOWN} more; -o json has all", flush=True)
 
 
-def judged(task: tuple[int, int]) -> tuple[int, dict[str, Any]]:
+def judged(task: tuple[int, Cluster]) -> tuple[int, dict[str, Any]]:
     """Run a seed in a worker. Raises RuntimeError for any error: the parent may be unable to read another one."""
-    from minibroker.simulation.plan import draw
     from minibroker.simulation.run import run
 
-    seed, brokers = task
+    seed, cluster = task
     try:
-        return seed, run(draw(seed, brokers)).document()
+        return seed, run(cluster.draw(seed)).document()
     except BaseException:
-        raise RuntimeError(f"seed {seed} of {brokers} brokers: {traceback.format_exc()}") from None
+        raise RuntimeError(f"seed {seed} of {cluster}: {traceback.format_exc()}") from None
 
 
 def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
-def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) -> int:
+def run_many(options: argparse.Namespace, cluster: Cluster, *, ends_at_first: bool) -> int:
     """Run seeds in workers; print each finding. With something planted, end with the first."""
     from minibroker.simulation.run import Finding
 
     began = time.monotonic()
-    tasks = [(seed, brokers) for seed in range(options.first_seed, options.first_seed + options.seeds)]
+    tasks = [(seed, cluster) for seed in range(options.first_seed, options.first_seed + options.seeds)]
     failed: list[int] = []
     done, simulated = 0, 0.0
     context = multiprocessing.get_context("fork")
@@ -203,13 +221,12 @@ def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) 
     if failed and options.output == "text":
         name = options.history or options.mutate
         with_plant = "" if name is None else f" --{'history' if options.history else 'mutate'} {name}"
-        print(f"again: minibroker simulate{with_plant} --brokers {brokers} --seed {failed[0]} --shrink")
+        print(f"again: minibroker simulate{with_plant} {cluster} --seed {failed[0]} --shrink")
     if failed and options.shrink:
-        from minibroker.simulation.plan import draw
         from minibroker.simulation.run import run
 
-        plan = draw(failed[0], brokers)
-        print_shrunk(plan, run(plan).findings[0].kind, brokers)
+        plan = cluster.draw(failed[0])
+        print_shrunk(plan, run(plan).findings[0].kind, cluster)
     return 1 if failed else 0
 
 

@@ -13,6 +13,7 @@ from minibroker.broker.app import BrokerApp, StopSignals
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperStateError
 from minibroker.simulation.memory_disk import MemoryDisk
 from minibroker.simulation.memory_network import MemoryNetwork
 from minibroker.simulation.world import PROCESS, Died, Process, WallClock, World
@@ -20,6 +21,7 @@ from minibroker.simulation.world import PROCESS, Died, Process, WallClock, World
 PORT = 9092
 SHARED = Path("/cluster")
 SIGTERM = 15
+START_AGAIN_SECONDS = 0.5
 
 
 class Stops(StopSignals):
@@ -62,7 +64,7 @@ class SimulatedBroker:
         disk: MemoryDisk,
         network: MemoryNetwork,
         settings: Mapping[str, object],
-        is_of_several: bool,
+        options: ServeOptions,
         on_end: Callable[[SimulatedBroker, BaseException], None],
     ) -> None:
         self.broker_id = broker_id
@@ -71,7 +73,7 @@ class SimulatedBroker:
         self._world = world
         self._disk = disk
         self._network = network
-        self._options = ServeOptions(cluster_dir=SHARED if is_of_several else None)
+        self._options = options
         self._settings = {
             **{name: str(value) for name, value in settings.items()},
             "broker.id": str(broker_id),
@@ -80,6 +82,7 @@ class SimulatedBroker:
         }
         self._on_end = on_end
         self._stops = Stops()
+        self._nursery: trio.Nursery | None = None
         self.clock = WallClock()
         self.process = Process(f"broker {broker_id}")
         self.process.end()
@@ -100,6 +103,7 @@ class SimulatedBroker:
         """Start a process, if none runs."""
         if self.process.is_alive:
             return
+        self._nursery = nursery
         self.process = Process(f"broker {self.broker_id}")
         self._network.hosts[self.process] = self.host
         self._stops = Stops()
@@ -127,7 +131,10 @@ class SimulatedBroker:
 
                 await app.run([listener], on_ready)
         except BaseException as error:
-            if not only_death(error):
+            if isinstance(error, ZooKeeperStateError):
+                assert self._nursery is not None
+                self._nursery.start_soon(self._start_again, process, self._nursery)
+            elif not only_death(error):
                 self._on_end(self, error)
             elif process.is_alive:  # the whole simulation ends
                 raise
@@ -137,6 +144,12 @@ class SimulatedBroker:
             self._network.end(process, is_silent=not self.has_power)
             if process is self.process:
                 self.is_ready = False
+
+    async def _start_again(self, process: Process, nursery: trio.Nursery) -> None:
+        """Start a process that could not reach ZooKeeper anew, as who watches over it does."""
+        await trio.sleep(START_AGAIN_SECONDS)
+        if process is self.process:
+            self.start(nursery)
 
     def kill(self) -> None:
         """As SIGKILL."""

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import trio
@@ -39,6 +40,7 @@ class Socket:
         self.is_reset = False
         self.is_closed = False
         self.arrivals: Arrivals | None = None
+        self._on_arrival: Callable[[bytes | None], None] | None = None
         self.due = 0.0  # when the last piece of it arrives
         self.readers = trio.lowlevel.ParkingLot()
         self.writers = trio.lowlevel.ParkingLot()
@@ -53,6 +55,11 @@ class Socket:
 
     def setsockopt(self, *_: object) -> None: ...
 
+    def shutdown(self, _: int) -> None: ...
+
+    def dup(self) -> AbstractContextManager[Socket]:
+        return nullcontext(self)
+
     def getsockopt(self, *_: object) -> bytes:
         raise OSError("not a socket of TCP")
 
@@ -61,7 +68,10 @@ class Socket:
         return bool(self.inbox) or self.is_ended or self.is_reset
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Look at what has arrived, and leave it there."""
+        """Read, or with MSG_PEEK look at what has arrived, and leave it there."""
+        if not flags:
+            data = bytearray(size)
+            return bytes(data[: self.recv_into(data)])
         self._check()
         if not self.inbox and not self.is_ended:
             raise BlockingIOError
@@ -106,14 +116,23 @@ class Socket:
 
     def arrive(self, data: bytes | None) -> None:
         """Take bytes, or None for the end."""
-        if data is None:
+        if self._on_arrival is not None:
+            self.peer.unread -= len(data or b"")
+            self._on_arrival(data)
+        elif data is None:
             self.is_ended = True
         else:
             self.inbox += data
         self._wake()
 
+    def answer_by(self, on_arrival: Callable[[bytes | None], None]) -> None:
+        """Call this with what arrives, None for the end: a host that answers at once."""
+        self._on_arrival = on_arrival
+
     def reset(self) -> None:
         self.is_reset = self.is_ended = True
+        if self._on_arrival is not None:
+            self._on_arrival(None)
         self._wake()
 
     def _wake(self) -> None:
@@ -132,10 +151,17 @@ class Socket:
 
 
 class Listener:
-    """A listening socket. `with` closes it."""
+    """A listening socket. `with` closes it. A host that answers at once gets connections `on_connection`."""
 
-    def __init__(self, network: MemoryNetwork, process: Process, address: Address) -> None:
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        process: Process,
+        address: Address,
+        on_connection: Callable[[Socket], None] | None = None,
+    ) -> None:
         self._network = network
+        self._on_connection = on_connection
         self.process = process
         self.address = address
         self.number = network.next_number()
@@ -153,6 +179,14 @@ class Listener:
 
     def getsockname(self) -> Address:
         return self.address
+
+    def take(self, sock: Socket) -> None:
+        """Take a new connection."""
+        if self._on_connection is not None:
+            self._on_connection(sock)
+        else:
+            self.accepted.append(sock)
+            self.waiting.unpark_all()
 
     def accept(self) -> tuple[Socket, Address]:
         if not self.accepted:
@@ -188,7 +222,7 @@ class Arrivals:
 
     def poll(self, _: float, most: int) -> list[tuple[int, int]]:
         """The sockets with news. What follows is a step of this process."""
-        if not self._ready or self._process.is_paused or not self._process.is_alive:
+        if not self._ready or self._process.is_held or not self._process.is_alive:
             return []
         self._world.enter(self._process)
         taken = list(self._ready.items())[:most]
@@ -241,9 +275,11 @@ class Stream:
 
 
 class MemoryNetwork:
-    """`slow` draws the time of a piece, in seconds. `run` has all of it arrive."""
+    """`delay` draws the time of a piece between two hosts, in seconds. `run` has all of it arrive."""
 
-    def __init__(self, world: World, delay: Callable[[], float], read_file: Callable[[int, int, int], bytes]) -> None:
+    def __init__(
+        self, world: World, delay: Callable[[str, str], float], read_file: Callable[[int, int, int], bytes]
+    ) -> None:
         self._world = world
         self._delay = delay
         self._read_file = read_file
@@ -274,7 +310,8 @@ class MemoryNetwork:
 
     def post(self, sender: Socket, data: bytes | None) -> None:
         """Send bytes on their way, or None for the end of the stream."""
-        sender.due = max(sender.due, self._world.seconds() + self._delay())
+        delay = self._delay(sender.address[0], sender.peer_address[0])
+        sender.due = max(sender.due, self._world.own_seconds() + delay)
         self._posted += 1
         heapq.heappush(self._under_way, (sender.due, self._posted, sender.peer, data))
         if sender.due < self._next.deadline:
@@ -290,8 +327,10 @@ class MemoryNetwork:
 
     # -- connections ------------------------------------------------------------------------------------------
 
-    def listen(self, process: Process, address: Address) -> Listener:
-        listener = self._listeners[address] = Listener(self, process, address)
+    def listen(
+        self, process: Process, address: Address, on_connection: Callable[[Socket], None] | None = None
+    ) -> Listener:
+        listener = self._listeners[address] = Listener(self, process, address, on_connection)
         return listener
 
     def stop_listening(self, listener: Listener) -> None:
@@ -300,11 +339,22 @@ class MemoryNetwork:
 
     async def open_stream(self, host: str, port: int) -> Stream:
         """In place of trio.open_tcp_stream. Raises OSError."""
+        return Stream(await self.open_socket(host, port))
+
+    async def open_socket(self, host: str, port: int) -> Socket:
+        """In place of `sockets.open_socket`. Raises OSError."""
         process = self._world.process()
         own = self.hosts[process]
-        await trio.sleep(self._delay() + self._delay())
-        while {(own, host), (host, own)} & self._closed_ways:
+        await trio.sleep(self._delay(own, host) + self._delay(host, own))
+        while self._is_closed(own, host):
             await self._opened.park()
+        return self._connect(process, host, port)
+
+    def _is_closed(self, own: str, host: str) -> bool:
+        return bool({(own, host), (host, own)} & self._closed_ways)
+
+    def _connect(self, process: Process, host: str, port: int) -> Socket:
+        own = self.hosts[process]
         listener = self._listeners.get((host, port))
         if listener is None or not listener.process.is_alive:
             raise ConnectionRefusedError("refused")
@@ -312,15 +362,41 @@ class MemoryNetwork:
         far = Socket(self, listener.process, listener.address, near.address)
         near.peer, far.peer = far, near
         self._sockets[near.number], self._sockets[far.number] = near, far
-        listener.accepted.append(far)
-        listener.waiting.unpark_all()
-        return Stream(near)
+        listener.take(far)
+        return near
 
     def forget(self, sock: Socket) -> None:
         self._sockets.pop(sock.number, None)
 
     def send_file(self, sock: Socket, fd: int, position: int, size: int) -> int:
         return sock.send(self._read_file(fd, size, position))
+
+    # -- calls that wait --------------------------------------------------------------------------------------
+
+    def create_connection(self, address: Address, seconds: float) -> Socket:
+        """In place of socket.create_connection. Raises OSError."""
+        process, host = self._world.process(), address[0]
+        own, now = self.hosts[process], self._world.own_seconds()
+        if self._is_closed(own, host):
+            self._world.block(now + seconds)
+            raise TimeoutError("timed out")
+        self._world.block(now + self._delay(own, host) + self._delay(host, own))
+        return self._connect(process, *address)
+
+    def wait_for_piece(self, sock: Socket, seconds: float) -> bool:
+        """Wait until something is there to read; the other side is a host that answers at once."""
+        deadline = self._world.own_seconds() + seconds
+        while not sock.is_readable:
+            piece = min((each for each in self._under_way if each[2] in (sock, sock.peer)), default=None)
+            if piece is None or piece[0] > deadline:
+                self._world.block(deadline)
+                return False
+            self._under_way.remove(piece)
+            heapq.heapify(self._under_way)
+            due, _, receiver, data = piece
+            self._world.block(due)
+            self._arrive(receiver, data)
+        return True
 
     # -- faults -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ A plan can be printed, and made smaller: `without` leaves out clients and faults
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
@@ -29,15 +29,27 @@ OF_SEVERAL = weights("""
     kill 4, crash_at_call 4, power 3, stop 2, pause 3, isolate 4, one_way 3, cut 2, fail_call 1, clock 1, kill_all 1,
     elect 1, reassign 2, cut_clients 1, fail_over 6, bounce 3, stall 4, bad_disk 1, wipe 1, rot 1
 """)
+# Beside ZooKeeper: its nodes are the state of the cluster.
+OF_ZOOKEEPER = weights("""
+    no_zookeeper 4, to_zookeeper 2, from_zookeeper 2, cut_zookeeper 2, late_zookeeper 4, slow_zookeeper 2, expire 3,
+    depose 4, restart_zookeeper 1
+""")
+# A coordinator that does not hear of the next one, as its session has ended, takes part in transactions v1: it names
+# partitions again that the last transaction had, without a record, in Kafka too. So no session ends beside them.
+SHORT_OF_ZOOKEEPER = weights("cut_zookeeper 3, depose 4, restart_zookeeper 1")
+OF_TRANSACTIONS = ("transactional1", "fenced")
 LASTING = set(
     "kill crash_at_call power stop pause isolate one_way kill_all fail_call fail_over bad_disk wipe rot".split()
 )
+LASTING_OF_ZOOKEEPER = ("no_zookeeper", "to_zookeeper", "from_zookeeper", "slow_zookeeper")
 FAILED_OVER = ("t0-0", "t0-0", "__consumer_offsets-0", "__transaction_state-0")
 ERRNOS = {"EIO": 5, "ENOSPC": 28}
 SENDERS = ("producer", "idempotent", "transactional", "batching")
 CLIENTS = (*SENDERS, "loose", "fenced", "reader", "member", "consumer", "operator")
 # Where an unclean election may lose what a transaction or a group has done, it may hang, as in Kafka.
 UNHARMED = ("producer", "idempotent", "batching", "loose", "reader", "operator")
+# What a client is in its place beside ZooKeeper: Kafka 2.0.1 has no KIP-848, and no transactions v2.
+AS_IN_KAFKA_2 = {"consumer": "member", "transactional": "transactional1"}
 # What a client may be in its place, where what is beside the usual is drawn.
 BESIDE = {"transactional": "transactional1", "loose": "unheard", "member": "static", "operator": "owner"}
 SETTINGS_BESIDE: dict[str, tuple[Any, ...]] = {
@@ -82,8 +94,8 @@ class Fault(NamedTuple):
         text += f" {self.how}" if self.how else ""
         if self.kind in ("fail_over", "bounce"):
             text += f", {self.calls} ms later {'a kill' if self.kind == 'fail_over' else 'back'}"
-        elif self.kind == "stall":
-            text += f" for {self.calls} ms"
+        elif self.kind in ("stall", "late_zookeeper", "slow_zookeeper"):
+            text += f" by {self.calls} ms"
         elif self.calls:
             text += f" at its call {self.calls} from then"
         return text + (f" for {self.seconds:.3f} s" if self.seconds else "")
@@ -97,6 +109,7 @@ class Plan(NamedTuple):
     clients: tuple[tuple[str, str], ...]  # kind and name
     faults: tuple[Fault, ...]
     delay_ms: float  # of a piece of bytes, at most, most often
+    is_beside_zookeeper: bool = False
     seconds: float = SAFETY_SECONDS
 
     def without(self, events: Collection[object]) -> Plan:
@@ -127,6 +140,7 @@ class Plan(NamedTuple):
         return {
             "seed": self.seed,
             "brokers": self.brokers,
+            "zookeeper": self.is_beside_zookeeper,
             "settings": self.settings,
             "topics": self.topics,
             "clients": [list(each) for each in self.clients],
@@ -137,10 +151,11 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        beside = " beside ZooKeeper" if self.is_beside_zookeeper else ""
         topics = ", ".join(f"{name} of {count}" for name, count in self.topics.items())
         return "\n".join(
             [
-                f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s, delays of {self.delay_ms:g} ms",
+                f"seed {self.seed}: {self.brokers} brokers{beside}, {self.seconds:g} s, delays of {self.delay_ms:g} ms",
                 f"  topics {topics}; clients {', '.join(name for _, name in self.clients)}",
                 f"  {settings}",
                 *(f"  {each}" for each in self.faults),
@@ -148,8 +163,39 @@ class Plan(NamedTuple):
         )
 
 
-def draw(seed: int, brokers: int) -> Plan:
+def draw(seed: int, brokers: int, *, is_beside_zookeeper: bool = False) -> Plan:
     """Draw a plan; the same one for the same arguments."""
+    plan = drawn_cluster(seed, brokers)
+    if not is_beside_zookeeper:
+        return plan
+    kinds = [AS_IN_KAFKA_2.get(kind, kind) for kind, _ in plan.clients]
+    known = OF_ZOOKEEPER if set(kinds).isdisjoint(OF_TRANSACTIONS) else SHORT_OF_ZOOKEEPER
+    faults = drawn_faults_of_zookeeper(Random(f"zookeeper {seed} {brokers}"), brokers, known)
+    return plan._replace(
+        faults=tuple(sorted((*plan.faults, *faults))),
+        clients=tuple((kind, f"{kind}-{number}") for number, kind in enumerate(kinds)),
+        is_beside_zookeeper=True,
+    )
+
+
+def drawn_faults_of_zookeeper(source: Random, brokers: int, known: Mapping[str, int]) -> list[Fault]:
+    """Each may come while others last."""
+    faults = []
+    at = source.uniform(1.0, 2.5)
+    while at < SAFETY_SECONDS:
+        kind = source.choices(list(known), list(known.values()))[0]
+        fault = Fault(round(at, 3), kind, source.randint(1, brokers))
+        if kind in LASTING_OF_ZOOKEEPER:
+            fault = fault._replace(seconds=round(source.choice((0.1, 0.5, 1.0, 4.0)) * source.uniform(0.5, 1.5), 3))
+        if kind in ("late_zookeeper", "slow_zookeeper"):
+            fault = fault._replace(calls=source.choice((5, 50, 500, 3000)))
+        faults.append(fault)
+        at += source.choice((0.3, 1.0, 3.0)) * source.uniform(0.2, 1.5)
+    return faults
+
+
+def drawn_cluster(seed: int, brokers: int) -> Plan:
+    """Draw a plan of a cluster that keeps its own state."""
     source = Random(f"plan {seed} {brokers}")
     is_durable = brokers == 1 or source.random() < 0.5
     settings = drawn_settings(source, brokers, is_durable=is_durable)

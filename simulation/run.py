@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +14,16 @@ import trio
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, choose_leader
 from minibroker.broker.cluster.controller import Plan as ControllerPlan
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 from minibroker.history.checking import check
 from minibroker.history.lines import LineReader
 from minibroker.history.model import History
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.simulation.brokers import PORT, SimulatedBroker
+from minibroker.simulation import ensemble
+from minibroker.simulation.brokers import PORT, SHARED, SimulatedBroker
 from minibroker.simulation.clients import (
     BatchingProducer,
     Book,
@@ -36,6 +40,7 @@ from minibroker.simulation.clients import (
     TransactionalProducer,
     UnheardProducer,
 )
+from minibroker.simulation.ensemble import Ensemble
 from minibroker.simulation.invariants import Invariants
 from minibroker.simulation.members import ConsumerMember, Member, StaticMember
 from minibroker.simulation.memory_disk import MemoryDisk
@@ -127,7 +132,9 @@ def run(plan: Plan, *, cut_at: int = 0, on_event: OnEvent | None = None) -> Resu
     world = World(plan.seed, cut_at=cut_at, on_event=on_event)
     disk = MemoryDisk(world)
 
-    def delay() -> float:
+    def delay(source: str, target: str) -> float:
+        if ensemble.HOST in (source, target) and simulation.ensemble is not None:
+            return simulation.ensemble.delay()
         usual = world.random.random() * plan.delay_ms / 1000
         return usual if world.random.random() < 0.98 else 20 * usual
 
@@ -142,7 +149,8 @@ def run(plan: Plan, *, cut_at: int = 0, on_event: OnEvent | None = None) -> Resu
             in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000),
             replaced(controller, "unclean_elections", simulation.noting(controller.unclean_elections)),
         ):
-            trio.run(simulation.main, clock=world.clock)
+            # In a context of its own: the next run would begin in the process that was polled last.
+            copy_context().run(lambda: trio.run(simulation.main, clock=world.clock))
             if world.busy:
                 simulation.found("busy", world.busy)
             simulation.judge_history()
@@ -163,6 +171,10 @@ class Simulation:
         self._disk = disk
         self._network = network
         self.findings: list[Finding] = []
+        self.ensemble = Ensemble(world, network) if plan.is_beside_zookeeper else None
+        options = ServeOptions(cluster_dir=SHARED if plan.brokers > 1 else None)
+        if self.ensemble is not None:
+            options = ServeOptions(zookeeper=f"{ensemble.HOST}:{ensemble.PORT}")
         self.brokers = {
             broker_id: SimulatedBroker(
                 broker_id,
@@ -170,7 +182,7 @@ class Simulation:
                 disk=disk,
                 network=network,
                 settings=plan.settings,
-                is_of_several=plan.brokers > 1,
+                options=options,
                 on_end=self._on_end,
             )
             for broker_id in range(1, plan.brokers + 1)
@@ -234,6 +246,8 @@ class Simulation:
             async with trio.open_nursery() as nursery:
                 self._world.begin(nursery.cancel_scope)
                 nursery.start_soon(self._network.run)
+                if self.ensemble is not None:
+                    nursery.start_soon(self.ensemble.run)
                 for broker in self.brokers.values():
                     broker.start(nursery)
                 if await self._prepare():
@@ -360,15 +374,7 @@ class Simulation:
                 return lambda: self._world.pause(process, is_paused=False)
             case "isolate" | "one_way":
                 one, other = broker.host, self.brokers[fault.other].host
-                ways = [(one, other)] if fault.kind == "one_way" else [(one, other), (other, one)]
-                for way in ways:
-                    self._network.close_way(*way)
-
-                def open_ways() -> None:
-                    for way in ways:
-                        self._network.open_way(*way)
-
-                return open_ways
+                return self._close((one, other)) if fault.kind == "one_way" else self._close((one, other), (other, one))
             case "cut":
                 self._network.cut(broker.host, self.brokers[fault.other].host)
             case "cut_clients":
@@ -426,7 +432,45 @@ class Simulation:
                     timeout_ms=1000,
                     topics=[(topic, [(0, replicas[:count] or None)])],
                 )
+            case _:
+                if self.ensemble is not None:
+                    return self._begin_of_zookeeper(fault, broker, self.ensemble)
         return lambda: None
+
+    def _begin_of_zookeeper(self, fault: Fault, broker: SimulatedBroker, zookeeper: Ensemble) -> Callable[[], object]:
+        """Begin a fault of ZooKeeper, or of the way to it; return what undoes it."""
+        there, back = (broker.host, ensemble.HOST), (ensemble.HOST, broker.host)
+        ways = {"no_zookeeper": (there, back), "to_zookeeper": (there,), "from_zookeeper": (back,)}
+        match fault.kind:
+            case "no_zookeeper" | "to_zookeeper" | "from_zookeeper":
+                return self._close(*ways[fault.kind])
+            case "cut_zookeeper":
+                self._network.cut(broker.host, ensemble.HOST)
+            case "late_zookeeper":
+                self._network.stall([broker.process], ensemble.HOST, fault.calls / 1000)
+            case "slow_zookeeper":
+                zookeeper.be_slow(fault.calls / 1000)
+                return lambda: zookeeper.be_slow(0.0)
+            case "expire":
+                state = broker.parts and broker.parts.state
+                if isinstance(state, ZooKeeperState):
+                    zookeeper.expire(state.client.session_id)
+            case "depose":
+                zookeeper.depose()
+            case "restart_zookeeper":
+                zookeeper.server.restart()
+        return lambda: None
+
+    def _close(self, *ways: tuple[str, str]) -> Callable[[], object]:
+        """Close ways of the network; return what opens them."""
+        for way in ways:
+            self._network.close_way(*way)
+
+        def open_ways() -> None:
+            for way in ways:
+                self._network.open_way(*way)
+
+        return open_ways
 
     def _move_leader(self, name: str, broker_id: int) -> None:
         """Have the controller choose a leader, if it can."""

@@ -17,10 +17,11 @@ from minibroker.broker.upkeep import threads, upkeep
 from minibroker.broker.wings.several import directory_watch, shared_state
 from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
-from minibroker.simulation.world import World
+from minibroker.simulation.world import EPOCH_MS, World
 from minibroker.storage import chance, real_time
 from minibroker.storage.data_dir import log_manager
 from minibroker.storage.files import disk
+from minibroker.zookeeper import waiting
 
 
 @contextmanager
@@ -60,7 +61,12 @@ def in_place_of_the_system(
         (sockets, "wait_readable", lambda sock: sock.wait_readable()),
         (sockets, "wait_writable", lambda sock: sock.wait_writable()),
         (sockets, "open_stream", network.open_stream),
+        (sockets, "open_socket", network.open_socket),
         (sockets, "send_file", network.send_file),
+        (waiting, "create_connection", network.create_connection),
+        (waiting, "wait_readable", network.wait_for_piece),
+        (waiting, "monotonic", world.own_seconds),
+        (waiting, "sleep", lambda seconds: world.block(world.own_seconds() + seconds)),
         (threads, "run_sync", run_sync),
         (log_manager, "in_threads", lambda work, logs: [work(each) for each in logs]),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
@@ -69,6 +75,7 @@ def in_place_of_the_system(
         (real_time, "perf_counter", world.seconds),
         (real_time, "monotonic", world.seconds),
         (real_time, "sleep", lambda seconds: None),
+        (real_time, "time_of_day", lambda: EPOCH_MS / 1000 + world.seconds()),
     ]
     with ExitStack() as at_end:
         vars(disk)["close"] = close

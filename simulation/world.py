@@ -36,6 +36,8 @@ class Process:
         self.name = name
         self.is_alive = True
         self.is_paused = False
+        self.is_blocked = False  # in a call that waits
+        self.blocked_until = 0.0
         self.scope = trio.CancelScope()
         self.calls = 0
         self.crash_at = 0  # the number of a call, 0 for none
@@ -56,6 +58,11 @@ class Process:
 
     def hold(self, *, is_paused: bool) -> None:
         self.is_paused = is_paused
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it takes no steps."""
+        return self.is_paused or self.is_blocked
 
     def __repr__(self) -> str:
         return self.name
@@ -78,7 +85,8 @@ class WallClock(Clock):
 
 
 class RunQueue:
-    """The tasks that trio runs next. Those of a process that is stopped (SIGSTOP) stay where they are."""
+    """The tasks that trio runs next. Those of a process that is stopped (SIGSTOP), or in a call that waits, stay where
+    they are."""
 
     def __init__(self, tasks: deque[Any]) -> None:
         self._ready = list(tasks)
@@ -86,7 +94,7 @@ class RunQueue:
 
     def append(self, task: Any) -> None:
         process = task.context.get(PROCESS)
-        (self._held if process is not None and process.is_paused else self._ready).append(task)
+        (self._held if process is not None and process.is_held else self._ready).append(task)
 
     def sort_out(self) -> None:
         """Hold and release tasks, after processes were stopped and woken."""
@@ -181,6 +189,31 @@ class World:
     def seconds(self) -> float:
         return self.clock.current_time()
 
+    def own_seconds(self) -> float:
+        """The time of the process that runs, which is ahead in a call that waits."""
+        return self.seconds() if self.current is None else max(self.seconds(), self.current.blocked_until)
+
+    def block(self, until: float) -> None:
+        """Have the process that runs stand still until then, in a call that waits.
+
+        What follows in its step happens at once, and as if it were then: nobody else takes a step in between.
+        """
+        process = self.process()
+        process.blocked_until = max(process.blocked_until, until)
+        if process.blocked_until > self.seconds() and not process.is_blocked:
+            process.is_blocked = True
+            self._sort_out()
+            trio.lowlevel.spawn_system_task(self._unblock, process)
+
+    async def _unblock(self, process: Process) -> None:
+        until = process.blocked_until
+        await trio.sleep_until(until)
+        if process.blocked_until > until:  # by a later call of the same step
+            trio.lowlevel.spawn_system_task(self._unblock, process)
+            return
+        process.is_blocked = False
+        self._sort_out()
+
     def note(self, *event: object) -> None:
         """Add an event to the digest of the run."""
         self.events += 1
@@ -222,6 +255,9 @@ class World:
     def pause(self, process: Process, *, is_paused: bool) -> None:
         """Stop a process, or have it go on."""
         process.hold(is_paused=is_paused)
+        self._sort_out()
+
+    def _sort_out(self) -> None:
         if self._queue is not None:
             self._queue.sort_out()
 

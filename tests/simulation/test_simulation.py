@@ -19,7 +19,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.simulation.__main__ import arguments, main
 from minibroker.simulation.memory_disk import SECTOR, File
-from minibroker.simulation.plan import Fault, Plan, draw
+from minibroker.simulation.plan import OF_ZOOKEEPER, Fault, Plan, draw
 from minibroker.simulation.planting import ROOT, names_in
 from minibroker.simulation.replicas import content_of
 
@@ -116,7 +116,7 @@ def test_what_a_worker_ends_with_ends_the_command(does: object, monkeypatch: pyt
     with pytest.raises((RuntimeError, BrokenProcessPool)) as raised:
         main(["--first-seed", "7", "--seeds", "2", "--workers", "1"])
 
-    named = "seed 7 of 3 brokers" if isinstance(does, BaseException) else "terminated abruptly"
+    named = "seed 7 of --brokers 3" if isinstance(does, BaseException) else "terminated abruptly"
     assert named in str(raised.value)
 
 
@@ -125,19 +125,35 @@ def losing_power(faults: Iterable[Fault]) -> list[Fault]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", ["7", "9"])  # in the second one, a broker with several logs stops
-def test_a_seed_is_the_same_run_in_each_process(seed: str) -> None:
-    one, other = (document("--seed", seed, hash_seed=each) for each in ("1", "2"))
+@pytest.mark.parametrize(
+    "run",
+    [
+        ["--seed", "7"],
+        ["--seed", "9"],  # in it, a broker with several logs stops
+        ["--seed", "2", "--zookeeper"],
+    ],
+)
+def test_a_seed_is_the_same_run_in_each_process(run: list[str]) -> None:
+    one, other = (document(*run, hash_seed=each) for each in ("1", "2"))
 
     assert one == other
     assert len(one["plan"]["faults"]) > 3
     assert sum(row["operation"] == "send" and row["event"] == "ok" for row in one["history"]) > 20
 
 
+def test_a_seed_draws_the_same_beside_zookeeper_and_faults_of_that_besides() -> None:
+    for seed in range(50):
+        alone, beside = draw(seed, 3), draw(seed, 3, is_beside_zookeeper=True)
+
+        assert [each for each in beside.faults if each.kind not in OF_ZOOKEEPER] == list(alone.faults)
+        assert list(beside.faults) == sorted(beside.faults, key=lambda fault: fault.at)
+        assert (beside.settings, beside.topics) == (alone.settings, alone.topics)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("brokers", ["1", "3"])
-def test_seeds_end_without_findings(brokers: str) -> None:
-    ran = simulate("--brokers", brokers, "--seeds", "3", "--workers", "1")
+@pytest.mark.parametrize("cluster", ["--brokers=1", "--brokers=3", "--zookeeper"])
+def test_seeds_end_without_findings(cluster: str) -> None:
+    ran = simulate(cluster, "--seeds", "3", "--workers", "1")
 
     assert (ran.returncode, ran.stdout) == (0, "")
 
@@ -159,6 +175,7 @@ def test_every_old_rule_has_its_story() -> None:
         ("kip-890", 13),
         ("controller-new-journal", 15),
         ("kip-279", 155),
+        ("zookeeper-greeting", 23),
     ],
 )
 def test_an_old_rule_is_found(planted: str, seed: int) -> None:
