@@ -189,8 +189,14 @@ class OwnedPartitions:
         self._loading: dict[int, object] = {}  # each with what stands for the attempt
 
     def refusal(self, name: str) -> ErrorCode:
-        """Return NONE, or why this broker does not coordinate the group or transactional id."""
+        """Return NONE, or why this broker does not coordinate the group or transactional id.
+
+        Once its log directory is offline it coordinates nothing: the log may have what an append was refused for, and
+        the next start goes on from there. Kafka 2.0.1 without another directory halts.
+        """
         partition = self._partition_for(name)
+        if self._log.log_manager.is_offline:
+            return ErrorCode.NOT_COORDINATOR
         if partition in self._loaded:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NOT_COORDINATOR

@@ -22,7 +22,9 @@ from minibroker.protocol.transaction_records import TransactionRecord, encode_ke
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files import disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.group_clients import GroupClient
 from tests.broker.transactional import FEW, Producer, committed, started, state_of, with_open_transaction
+from tests.storage.file_limits import failing
 
 
 @pytest.fixture
@@ -112,15 +114,16 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
     assert await committed(broker, "a") == [b"1"]
 
 
-async def test_a_change_that_cannot_be_stored_leaves_the_transaction_as_before(broker: InMemoryBroker) -> None:
+async def test_a_change_that_cannot_be_stored_leaves_the_transaction_as_before(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
-    log_manager = broker.parts.transactions._log.log._replica_manager.log_manager
-    log_manager.is_offline = True
+    with monkeypatch.context() as full:
+        full.setattr(disk, "pwrite", failing(errno.ENOSPC))
 
-    assert await producer.end() is ErrorCode.INVALID_TXN_STATE
-    assert await producer.add("a") == [ErrorCode.NOT_COORDINATOR]
-    log_manager.is_offline = False
+        assert await producer.end() is ErrorCode.INVALID_TXN_STATE
+        assert await producer.add("a") == [ErrorCode.NOT_COORDINATOR]
 
     await producer.send("a", b"1")
     assert await producer.end() is ErrorCode.NONE
@@ -226,6 +229,25 @@ async def test_a_coordinator_loads_again_what_the_disk_did_not_let_it_read(
 
     assert (await broker.call(ApiKey.OFFSET_FETCH, 2, **fetch)).topics[0].partitions[0].committed_offset == 5
     assert state_of(broker) is EMPTY
+
+
+async def test_a_coordinator_whose_log_directory_has_failed_decides_nothing(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision may be in the log: the next start finds what the failed append has left."""
+    producer = await with_open_transaction(broker)
+    group = GroupClient(broker)
+    await group.find()
+    joined = await group.join()
+    with monkeypatch.context() as failing_disk:
+        failing_disk.setattr(disk, "pwrite", failing(errno.EIO))
+        assert await producer.end() is ErrorCode.NOT_COORDINATOR
+
+    broker.clock.wall_now_ms += 10 * 60_000
+    broker.parts.transactions.abort_timed_out()
+
+    assert await producer.end() is ErrorCode.NOT_COORDINATOR
+    assert await group.heartbeat(joined) == ErrorCode.NOT_COORDINATOR
 
 
 async def nothing(broker: InMemoryBroker) -> None:
