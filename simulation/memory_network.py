@@ -7,17 +7,16 @@ is silent.
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import trio
 
 from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS
-from minibroker.simulation.world import Process, World, wait_for
+from minibroker.simulation.world import Process, Timed, World, wait_for
 
 BUFFER_BYTES = 256 * 1024  # of what a socket has sent, and the other side has not read
 FIRST_PORT = 40_000
@@ -35,6 +34,7 @@ class Socket:
         self.number = network.next_number()
         self.peer: Socket = self
         self.inbox = bytearray()
+        self.under_way: deque[tuple[Timed, bytes | None]] = deque()  # to it
         self.unread = 0  # bytes sent that the other side has not read
         self.is_ended = False  # by the other side
         self.is_reset = False
@@ -205,7 +205,6 @@ class Arrivals:
         self._world = world
         self._process = world.process()
         self._ready: dict[int, int] = {}
-        self._waiting = trio.lowlevel.ParkingLot()
 
     def register(self, sock: Socket, _: int) -> None:
         sock.arrivals = self
@@ -218,7 +217,7 @@ class Arrivals:
 
     def note(self, sock: Socket) -> None:
         self._ready[sock.number] = ARRIVED | (END_EVENTS if sock.is_ended else 0)
-        self._waiting.unpark_all()
+        self._world.clock.note_news()
 
     def poll(self, _: float, most: int) -> list[tuple[int, int]]:
         """The sockets with news. What follows is a step of this process."""
@@ -228,10 +227,13 @@ class Arrivals:
         taken = list(self._ready.items())[:most]
         for number, _events in taken:
             del self._ready[number]
+        if self._ready:
+            self._world.clock.note_news()
         return taken
 
     async def wait_readable(self) -> None:
-        await wait_for(lambda: self._ready, self._waiting)
+        """The loop polls before each step, and before time moves: nobody need be woken for it."""
+        await trio.sleep_forever()
 
 
 class OwnEnd:
@@ -275,7 +277,7 @@ class Stream:
 
 
 class MemoryNetwork:
-    """`delay` draws the time of a piece between two hosts, in seconds. `run` has all of it arrive."""
+    """`delay` draws the time of a piece between two hosts, in seconds."""
 
     def __init__(
         self, world: World, delay: Callable[[str, str], float], read_file: Callable[[int, int, int], bytes]
@@ -286,36 +288,25 @@ class MemoryNetwork:
         self._numbers = 2
         self._listeners: dict[Address, Listener] = {}
         self._sockets: dict[int, Socket] = {}
-        self._under_way: list[tuple[float, int, Socket, bytes | None]] = []
-        self._posted = 0
         self._closed_ways: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], list[tuple[Socket, bytes | None]]] = {}
         self._opened = trio.lowlevel.ParkingLot()
-        self._next = trio.CancelScope()
         self.hosts: dict[Process, str] = {}
 
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    async def run(self) -> None:
-        while True:
-            now = self._world.seconds()
-            while self._under_way and self._under_way[0][0] <= now:
-                _, _, sock, data = heapq.heappop(self._under_way)
-                self._arrive(sock, data)
-            due = self._under_way[0][0] if self._under_way else math.inf
-            with trio.CancelScope(deadline=due) as self._next:
-                await trio.sleep_forever()
-
     def post(self, sender: Socket, data: bytes | None) -> None:
         """Send bytes on their way, or None for the end of the stream."""
         delay = self._delay(sender.address[0], sender.peer_address[0])
         sender.due = max(sender.due, self._world.own_seconds() + delay)
-        self._posted += 1
-        heapq.heappush(self._under_way, (sender.due, self._posted, sender.peer, data))
-        if sender.due < self._next.deadline:
-            self._next.deadline = sender.due
+        timed = self._world.clock.at(sender.due, partial(self._arrive_next, sender.peer))
+        sender.peer.under_way.append((timed, data))
+
+    def _arrive_next(self, sock: Socket) -> None:
+        _, data = sock.under_way.popleft()
+        self._arrive(sock, data)
 
     def _arrive(self, sock: Socket, data: bytes | None) -> None:
         way = sock.peer_address[0], sock.address[0]
@@ -387,15 +378,15 @@ class MemoryNetwork:
         """Wait until something is there to read; the other side is a host that answers at once."""
         deadline = self._world.own_seconds() + seconds
         while not sock.is_readable:
-            piece = min((each for each in self._under_way if each[2] in (sock, sock.peer)), default=None)
-            if piece is None or piece[0] > deadline:
+            awaiting = [each for each in (sock, sock.peer) if each.under_way]
+            receiver = min(awaiting, key=lambda each: each.under_way[0][0], default=None)
+            if receiver is None or receiver.under_way[0][0].at > deadline:
                 self._world.block(deadline)
                 return False
-            self._under_way.remove(piece)
-            heapq.heapify(self._under_way)
-            due, _, receiver, data = piece
-            self._world.block(due)
-            self._arrive(receiver, data)
+            timed = receiver.under_way[0][0]
+            timed.cancel()
+            self._world.block(timed.at)
+            self._arrive_next(receiver)
         return True
 
     # -- faults -----------------------------------------------------------------------------------------------

@@ -245,7 +245,6 @@ class Simulation:
         try:
             async with trio.open_nursery() as nursery:
                 self._world.begin(nursery.cancel_scope)
-                nursery.start_soon(self._network.run)
                 if self.ensemble is not None:
                     nursery.start_soon(self.ensemble.run)
                 for broker in self.brokers.values():

@@ -68,6 +68,7 @@ def in_place_of_the_system(
         (waiting, "monotonic", world.own_seconds),
         (waiting, "sleep", lambda seconds: world.block(world.own_seconds() + seconds)),
         (threads, "run_sync", run_sync),
+        (trio, "sleep", world.clock.sleep),
         (log_manager, "in_threads", lambda work, logs: [work(each) for each in logs]),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
         (shared_state, "COMPACTED_BYTES", 4096),  # so that journals are written anew in a short life

@@ -1,8 +1,8 @@
 """The world of a simulation: its processes, its time, and the order in which all of it happens.
 
-One trio run holds every process: brokers and clients. Time is trio's MockClock, which jumps to the next deadline when
-nothing is left to do. The order of tasks, and all that is drawn, follow from the seed. `World.note` adds each event to
-a digest: two runs of a seed are equal if their digests are.
+One trio run holds every process: brokers and clients. Time jumps to the next deadline, or the next thing on the
+timetable, when nothing is left to do. The order of tasks, and all that is drawn, follow from the seed. `World.note`
+adds each event to a digest: two runs of a seed are equal if their digests are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from typing import Any
 
 import trio
-import trio.testing
 from trio._core import _run as loop  # its order of tasks, and its queue, are not to be had in another way
 
 from minibroker.broker.time.clock import Clock
@@ -84,6 +86,78 @@ class WallClock(Clock):
         return EPOCH_MS + self.monotonic_ms() + self.offset_ms
 
 
+class Timed:
+    """Something on the timetable."""
+
+    __slots__ = ("at", "call", "number")
+
+    def __init__(self, at: float, number: int, call: Callable[[], object]) -> None:
+        self.at = at
+        self.number = number
+        self.call: Callable[[], object] | None = call  # None once it is not to happen any more
+
+    def cancel(self) -> None:
+        self.call = None
+
+    def __lt__(self, other: Timed) -> bool:
+        return (self.at, self.number) < (other.at, other.number)
+
+
+class Time(trio.abc.Clock):
+    """A clock that jumps when nothing is left to do, with a timetable: what is on it needs no task of its own."""
+
+    def __init__(self, on_move: Callable[[], object]) -> None:
+        self._on_move = on_move  # before what is on the timetable
+        self.now = 0.0
+        self._has_news = False
+        self._table: list[Timed] = []
+        self._numbers = count()
+
+    def start_clock(self) -> None: ...
+
+    def current_time(self) -> float:
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Go on to the next moment; trio's loop asks for this where no task can run."""
+        if self._has_news:
+            self._has_news = False
+            return 0.0
+        table = self._table
+        while table and table[0].call is None:
+            heappop(table)
+        self.now = max(self.now, min(deadline, table[0].at) if table else deadline)
+        self._on_move()
+        while table and table[0].at <= self.now:
+            call = heappop(table).call
+            if call is not None:
+                call()
+        return 0.0
+
+    def note_news(self) -> None:
+        """Have time stay until the loop has polled once more: something is there for those whom it calls then."""
+        self._has_news = True
+
+    def at(self, when: float, call: Callable[[], object]) -> Timed:
+        """Call this at that time, in no task."""
+        timed = Timed(when, next(self._numbers), call)
+        heappush(self._table, timed)
+        return timed
+
+    async def sleep(self, seconds: float) -> None:
+        """In place of trio.sleep."""
+        if seconds <= 0:
+            await trio.lowlevel.checkpoint()
+            return
+        timed = self.at(self.now + seconds, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
+
+        def wake_up(_: object) -> trio.lowlevel.Abort:
+            timed.cancel()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(wake_up)
+
+
 class RunQueue:
     """The tasks that trio runs next. Those of a process that is stopped (SIGSTOP), or in a call that waits, stay where
     they are."""
@@ -142,7 +216,7 @@ class World:
         self.busy = ""  # who took steps without end
         self._scope = trio.CancelScope()  # of the run
         self._moved_at, self._steps_then = -1.0, 0
-        self.clock = trio.testing.MockClock(autojump_threshold=0)
+        self.clock = Time(self._leave)
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: RunQueue | None = None
         self.cut = trio.Event()
@@ -164,7 +238,7 @@ class World:
         """A task takes a step. Ends the run where steps go on without end, and time does not."""
         self.current = task.context.get(PROCESS)
         self.steps += 1
-        now = self.clock.current_time()
+        now = self.clock.now
         if now != self._moved_at:
             self._moved_at, self._steps_then = now, self.steps
         elif self.steps > self._steps_then + MOST_STEPS_AT_ONCE:
@@ -187,7 +261,7 @@ class World:
         self._scope.cancel()
 
     def seconds(self) -> float:
-        return self.clock.current_time()
+        return self.clock.now
 
     def own_seconds(self) -> float:
         """The time of the process that runs, which is ahead in a call that waits."""
@@ -203,13 +277,11 @@ class World:
         if process.blocked_until > self.seconds() and not process.is_blocked:
             process.is_blocked = True
             self._sort_out()
-            trio.lowlevel.spawn_system_task(self._unblock, process)
+            self.clock.at(process.blocked_until, partial(self._unblock, process))
 
-    async def _unblock(self, process: Process) -> None:
-        until = process.blocked_until
-        await trio.sleep_until(until)
-        if process.blocked_until > until:  # by a later call of the same step
-            trio.lowlevel.spawn_system_task(self._unblock, process)
+    def _unblock(self, process: Process) -> None:
+        if process.blocked_until > self.seconds():  # by a later call of the same step
+            self.clock.at(process.blocked_until, partial(self._unblock, process))
             return
         process.is_blocked = False
         self._sort_out()
@@ -241,6 +313,11 @@ class World:
         self.current = process
         PROCESS.set(process)
 
+    def _leave(self) -> None:
+        """Count what follows as steps of no process."""
+        self.current = None
+        PROCESS.set(None)
+
     @contextmanager
     def acting_as(self, process: Process) -> Iterator[None]:
         """Take steps of a process from outside."""
@@ -260,6 +337,7 @@ class World:
     def _sort_out(self) -> None:
         if self._queue is not None:
             self._queue.sort_out()
+        self.clock.note_news()
 
 
 async def wait_for(is_so: Callable[[], object], waiting: trio.lowlevel.ParkingLot) -> None:
