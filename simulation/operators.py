@@ -30,7 +30,7 @@ MOST_PARTITIONS = 4
 LARGE = "x" * 300
 # Settings that change nothing that is promised.
 CONFIGS = {
-    "segment.bytes": ("1024", "65536", "1073741824"),
+    "segment.bytes": ("1024", "65536", "1048576"),  # the last is never full; one may take its space at once
     "index.interval.bytes": ("0", "4096"),
     "flush.ms": ("100", "10000"),
     "max.message.bytes": ("500000", "1000012"),
@@ -39,7 +39,6 @@ OWNED_CONFIGS = CONFIGS | {
     "compression.type": ("producer", "gzip", "lz4", "uncompressed"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
     "preallocate": ("false", "true"),
-    "segment.bytes": ("1024", "65536", "1048576"),  # which it may take at once
 }
 CONFIGS_OF_SEVERAL = OWNED_CONFIGS | {"min.insync.replicas": ("1", "2")}
 BROKER_CONFIGS = {

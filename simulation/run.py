@@ -48,7 +48,7 @@ from minibroker.simulation.memory_network import MemoryNetwork
 from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, TopicOwner, Upserter
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
-from minibroker.simulation.stand_in import in_place_of_the_system, replaced
+from minibroker.simulation.stand_in import collected_at_end, in_place_of_the_system, replaced
 from minibroker.simulation.world import PROCESS, Died, OnEvent, Process, World
 
 CLIENT_HOST = "10.0.1.1"
@@ -129,6 +129,11 @@ class Complaints(logging.Handler):
 
 def run(plan: Plan, *, cut_at: int = 0, on_event: OnEvent | None = None) -> Result:
     """Run a plan. The faults end early after the event with the number `cut_at`; `on_event` gets each event."""
+    with collected_at_end():
+        return run_in_a_world(plan, cut_at, on_event)
+
+
+def run_in_a_world(plan: Plan, cut_at: int, on_event: OnEvent | None) -> Result:
     world = World(plan.seed, cut_at=cut_at, on_event=on_event)
     disk = MemoryDisk(world)
 

@@ -34,6 +34,24 @@ def replaced(module: Any, name: str, value: object) -> Iterator[None]:
         vars(module)[name] = real
 
 
+@contextmanager
+def collected_at_end() -> Iterator[None]:
+    """Garbage is collected after a run, never during it: a file that closes then would be an event.
+
+    No caller may hold the world of the run at the end: else nothing of it would be found, and it would stay for ever.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # what was there before need not be looked through again
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
 def close(fd: int) -> None:
     """Close a file of the system. One of a disk in memory may be freed after its simulation."""
     if fd < FIRST_DESCRIPTOR:
@@ -44,8 +62,7 @@ def close(fd: int) -> None:
 def in_place_of_the_system(
     world: World, memory: MemoryDisk, network: MemoryNetwork, thread_delay: Callable[[], float]
 ) -> Iterator[None]:
-    """Nothing reaches the system from here on. Garbage is collected after it, never during it: a file that closes then
-    would be an event."""
+    """Nothing reaches the system from here on."""
 
     async def run_sync(work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         """The work of a thread takes a time, and happens at one moment of it."""
@@ -82,10 +99,6 @@ def in_place_of_the_system(
         vars(disk)["close"] = close
         at_end.callback(chance.follow, None)
         chance.follow(Random(world.random.getrandbits(64)))
-        at_end.callback(gc.unfreeze)
-        at_end.callback(gc.collect)
-        gc.disable()
-        gc.freeze()  # what was there before need not be looked through again
         for module, name, value in replacements:
             at_end.enter_context(replaced(module, name, value))
         yield

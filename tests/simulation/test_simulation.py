@@ -120,6 +120,25 @@ def test_what_a_worker_ends_with_ends_the_command(does: object, monkeypatch: pyt
     assert named in str(raised.value)
 
 
+WORLDS = """
+import gc
+from minibroker.simulation.plan import draw
+from minibroker.simulation.run import run
+from minibroker.simulation.world import World
+
+for _ in range(3):
+    run(draw(1, 1)._replace(seconds=0.5))
+print(sum(isinstance(each, World) for each in gc.get_objects()), gc.isenabled())
+"""
+
+
+def test_nothing_of_a_run_stays_in_memory() -> None:
+    """A night has 10,000 of them."""
+    ran = subprocess.run([sys.executable, "-c", WORLDS], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == ["0", "True"]
+
+
 def losing_power(faults: Iterable[Fault]) -> list[Fault]:
     return [fault for fault in faults if fault.kind == "power" or fault.how == "with its power"]
 
