@@ -54,7 +54,8 @@ class WatchedApp(BrokerApp):
 
 
 class SimulatedBroker:
-    """The broker of an id: at most one process at a time. `ends` gets each way in which one has ended."""
+    """The broker of an id: at most one process at a time. `on_end` gets each way in which one has ended,
+    `on_step` its parts after each step."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class SimulatedBroker:
         settings: Mapping[str, object],
         options: ServeOptions,
         on_end: Callable[[SimulatedBroker, BaseException], None],
+        on_step: Callable[[int, BrokerParts], None],
     ) -> None:
         self.broker_id = broker_id
         self.host = f"10.0.0.{broker_id}"
@@ -81,6 +83,7 @@ class SimulatedBroker:
             "log.dirs": str(self.data_dir),
         }
         self._on_end = on_end
+        self._on_step = on_step
         self._stops = Stops()
         self._nursery: trio.Nursery | None = None
         self.clock = WallClock()
@@ -99,12 +102,18 @@ class SimulatedBroker:
         """Its parts, while it runs and is built."""
         return self.app.parts if self.app is not None and self.process.is_alive else None
 
+    def _look(self) -> None:
+        """Show its parts after a step of its process."""
+        parts = self.parts
+        if parts is not None:
+            self._on_step(self.broker_id, parts)
+
     def start(self, nursery: trio.Nursery) -> None:
         """Start a process, if none runs."""
         if self.process.is_alive:
             return
         self._nursery = nursery
-        self.process = Process(f"broker {self.broker_id}")
+        self.process = Process(f"broker {self.broker_id}", self._look)
         self._network.hosts[self.process] = self.host
         self._stops = Stops()
         self.clock = WallClock(self.clock.offset_ms)

@@ -26,11 +26,6 @@ class Invariants:
         self._controlled: dict[int, int] = {}  # who was the controller in an epoch
         self._controller_epochs: dict[object, int] = {}  # that a state has reached
 
-    def forget(self) -> None:
-        """Let go of the brokers."""
-        self._seen.clear()
-        self._controller_epochs.clear()
-
     def look(self, broker_id: int, parts: BrokerParts) -> None:
         """Look at a broker."""
         seen, state = self._seen, parts.state

@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS
-from minibroker.simulation.world import Process, Timed, World, wait_for
+from minibroker.simulation.world import Process, Timed, World, wait_for, wake
 
 BUFFER_BYTES = 256 * 1024  # of what a socket has sent, and the other side has not read
 FIRST_PORT = 40_000
@@ -87,7 +87,7 @@ class Socket:
         buffer[:size] = self.inbox[:size]
         del self.inbox[:size]
         self.peer.unread -= size
-        self.peer.writers.unpark_all()
+        wake(self.peer.writers)
         return size
 
     def send(self, data: Any, flags: int = 0) -> int:
@@ -136,8 +136,8 @@ class Socket:
         self._wake()
 
     def _wake(self) -> None:
-        self.readers.unpark_all()
-        self.writers.unpark_all()
+        wake(self.readers)
+        wake(self.writers)
         if self.arrivals is not None:
             self.arrivals.note(self)
 
@@ -379,7 +379,7 @@ class MemoryNetwork:
         deadline = self._world.own_seconds() + seconds
         while not sock.is_readable:
             awaiting = [each for each in (sock, sock.peer) if each.under_way]
-            receiver = min(awaiting, key=lambda each: each.under_way[0][0], default=None)
+            receiver = min(awaiting, key=lambda each: each.under_way[0][0].at, default=None)
             if receiver is None or receiver.under_way[0][0].at > deadline:
                 self._world.block(deadline)
                 return False

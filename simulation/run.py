@@ -49,7 +49,7 @@ from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, Topi
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
 from minibroker.simulation.stand_in import collected_at_end, in_place_of_the_system, replaced
-from minibroker.simulation.world import PROCESS, Died, OnEvent, Process, World
+from minibroker.simulation.world import PROCESS, Died, OnEvent, World
 
 CLIENT_HOST = "10.0.1.1"
 # A late EndTxn of transactions v1 ends the next transaction (KIP-890), and so may nothing of theirs be late.
@@ -159,7 +159,6 @@ def run_in_a_world(plan: Plan, cut_at: int, on_event: OnEvent | None) -> Result:
             if world.busy:
                 simulation.found("busy", world.busy)
             simulation.judge_history()
-            simulation.forget()
     finally:
         root.handlers[:] = handlers
     return Result(plan, simulation.findings, simulation.book.rows, world.seconds(), world.events, world.digest)
@@ -180,6 +179,7 @@ class Simulation:
         options = ServeOptions(cluster_dir=SHARED if plan.brokers > 1 else None)
         if self.ensemble is not None:
             options = ServeOptions(zookeeper=f"{ensemble.HOST}:{ensemble.PORT}")
+        invariants = Invariants(self.found)
         self.brokers = {
             broker_id: SimulatedBroker(
                 broker_id,
@@ -189,6 +189,7 @@ class Simulation:
                 settings=plan.settings,
                 options=options,
                 on_end=self._on_end,
+                on_step=invariants.look,
             )
             for broker_id in range(1, plan.brokers + 1)
         }
@@ -196,8 +197,6 @@ class Simulation:
         self.book = Book(world, addresses, dict(plan.topics), may_lose=plan.is_unclean, is_beside=plan.is_beside)
         self._faults_over = trio.Event()
         self._uncleanly_led: set[Place] = set()
-        self._invariants = Invariants(self.found)
-        world.watch(self._look_at)
         self._admin = self._client(Client("admin", self.book, plan.seed))
 
     def found(self, kind: str, text: str) -> None:
@@ -236,12 +235,6 @@ class Simulation:
     def _client(self, client: Client) -> Client:
         self._network.hosts[client.process] = CLIENT_HOST
         return client
-
-    def forget(self) -> None:
-        """Let go of the brokers: their files close while the disk still stands in."""
-        self.brokers.clear()
-        self._world.watch(lambda process: None)
-        self._invariants.forget()
 
     # -- phases -----------------------------------------------------------------------------------------------
 
@@ -509,14 +502,6 @@ class Simulation:
             for topic in parts.state.topics.values()
             for state in topic.partitions.values()
         )
-
-    def _look_at(self, process: Process) -> None:
-        """Check the invariants after a step of a process."""
-        for broker in self.brokers.values():
-            if broker.process is process:
-                parts = broker.parts
-                if parts is not None:
-                    self._invariants.look(broker.broker_id, parts)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

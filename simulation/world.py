@@ -32,9 +32,12 @@ class Died(BaseException):
 
 
 class Process:
-    """A broker, or a client. `crash_at` and `failing` count the calls that it makes of its disk."""
+    """A broker, or a client. `crash_at` and `failing` count the calls that it makes of its disk.
 
-    def __init__(self, name: str) -> None:
+    `after_step` is called after each of its steps while it lives.
+    """
+
+    def __init__(self, name: str, after_step: Callable[[], object] = lambda: None) -> None:
         self.name = name
         self.is_alive = True
         self.is_paused = False
@@ -44,6 +47,7 @@ class Process:
         self.calls = 0
         self.crash_at = 0  # the number of a call, 0 for none
         self.failing: dict[int, int] = {}  # errno by the number of a call
+        self.after_step = after_step
 
     def end(self) -> None:
         """Run no more."""
@@ -89,18 +93,14 @@ class WallClock(Clock):
 class Timed:
     """Something on the timetable."""
 
-    __slots__ = ("at", "call", "number")
+    __slots__ = ("at", "call")
 
-    def __init__(self, at: float, number: int, call: Callable[[], object]) -> None:
+    def __init__(self, at: float, call: Callable[[], object]) -> None:
         self.at = at
-        self.number = number
         self.call: Callable[[], object] | None = call  # None once it is not to happen any more
 
     def cancel(self) -> None:
         self.call = None
-
-    def __lt__(self, other: Timed) -> bool:
-        return (self.at, self.number) < (other.at, other.number)
 
 
 class Time(trio.abc.Clock):
@@ -110,7 +110,7 @@ class Time(trio.abc.Clock):
         self._on_move = on_move  # before what is on the timetable
         self.now = 0.0
         self._has_news = False
-        self._table: list[Timed] = []
+        self._table: list[tuple[float, int, Timed]] = []  # with numbers in the order in which it was put there
         self._numbers = count()
 
     def start_clock(self) -> None: ...
@@ -124,12 +124,12 @@ class Time(trio.abc.Clock):
             self._has_news = False
             return 0.0
         table = self._table
-        while table and table[0].call is None:
+        while table and table[0][2].call is None:
             heappop(table)
-        self.now = max(self.now, min(deadline, table[0].at) if table else deadline)
+        self.now = max(self.now, min(deadline, table[0][0]) if table else deadline)
         self._on_move()
-        while table and table[0].at <= self.now:
-            call = heappop(table).call
+        while table and table[0][0] <= self.now:
+            call = heappop(table)[2].call
             if call is not None:
                 call()
         return 0.0
@@ -140,8 +140,8 @@ class Time(trio.abc.Clock):
 
     def at(self, when: float, call: Callable[[], object]) -> Timed:
         """Call this at that time, in no task."""
-        timed = Timed(when, next(self._numbers), call)
-        heappush(self._table, timed)
+        timed = Timed(when, call)
+        heappush(self._table, (when, next(self._numbers), timed))
         return timed
 
     async def sleep(self, seconds: float) -> None:
@@ -222,7 +222,6 @@ class World:
         self.cut = trio.Event()
         self._cut_at = cut_at
         self._on_event = on_event
-        self._after_step: Callable[[Process], None] = lambda process: None
         vars(loop)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
         loop._r.seed(seed)
 
@@ -246,15 +245,11 @@ class World:
             self.busy = f"{self.current} does not wait in {task.name}"
             self._scope.cancel()
 
-    def watch(self, after_step: Callable[[Process], None]) -> None:
-        """Call this after each step of a process that lives."""
-        self._after_step = after_step
-
     def end_step(self) -> None:
         """The task's step has ended."""
         process = self.current
         if process is not None and process.is_alive:
-            self._after_step(process)
+            process.after_step()
 
     def end(self) -> None:
         """End the run."""
@@ -346,3 +341,9 @@ async def wait_for(is_so: Callable[[], object], waiting: trio.lowlevel.ParkingLo
         await trio.lowlevel.checkpoint()
     while not is_so():
         await waiting.park()
+
+
+def wake(waiting: trio.lowlevel.ParkingLot) -> None:
+    """Wake whoever waits; most often nobody does."""
+    if waiting:
+        waiting.unpark_all()
