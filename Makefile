@@ -124,6 +124,7 @@ nightly: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.simulation.small_scope_groups
 	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
 	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
+	@$(BIN)/minibroker simulate --zookeeper --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20

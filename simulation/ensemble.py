@@ -11,14 +11,14 @@ from minibroker.simulation.world import EPOCH_MS, Process, World
 HOST = "10.0.2.1"
 PORT = 2181
 TICK_SECONDS = 0.05  # sessions end at one
-DELAY_SECONDS = 0.001  # of a piece of bytes, at most: it is near by
 
 
 class Ensemble:
     """`run` has sessions end."""
 
-    def __init__(self, world: World, network: MemoryNetwork) -> None:
+    def __init__(self, world: World, network: MemoryNetwork, *, delay_ms: float) -> None:
         self._world = world
+        self._delay_seconds = delay_ms / 1000
         self.server = MemoryZooKeeper(lambda: EPOCH_MS + world.own_seconds() * 1000)
         self._slow_seconds = 0.0
         process = Process("zookeeper")
@@ -41,7 +41,7 @@ class Ensemble:
 
     def delay(self) -> float:
         """The time of a piece of bytes, to it or from it."""
-        return self._world.random.random() * DELAY_SECONDS + self._slow_seconds
+        return self._world.random.random() * self._delay_seconds + self._slow_seconds
 
     # -- faults -----------------------------------------------------------------------------------------------
 

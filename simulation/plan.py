@@ -41,6 +41,7 @@ OF_TRANSACTIONS = ("transactional1", "fenced")
 LASTING = set(
     "kill crash_at_call power stop pause isolate one_way kill_all fail_call fail_over bad_disk wipe rot".split()
 )
+ZOOKEEPER_DELAYS_MS = (1.0, 1.0, 20.0)  # near by, and far away: then a broker writes what it has read a while ago
 LASTING_OF_ZOOKEEPER = ("no_zookeeper", "to_zookeeper", "from_zookeeper", "slow_zookeeper")
 FAILED_OVER = ("t0-0", "t0-0", "__consumer_offsets-0", "__transaction_state-0")
 ERRNOS = {"EIO": 5, "ENOSPC": 28}
@@ -109,7 +110,7 @@ class Plan(NamedTuple):
     clients: tuple[tuple[str, str], ...]  # kind and name
     faults: tuple[Fault, ...]
     delay_ms: float  # of a piece of bytes, at most, most often
-    is_beside_zookeeper: bool = False
+    zookeeper_delay_ms: float = 0.0  # likewise, to ZooKeeper and from it; 0 without one
     seconds: float = SAFETY_SECONDS
 
     def without(self, events: Collection[object]) -> Plan:
@@ -123,6 +124,10 @@ class Plan(NamedTuple):
     def is_beside(self) -> bool:
         """Whether what clients do beside the usual is drawn."""
         return self.seed % 2 == 0
+
+    @property
+    def is_beside_zookeeper(self) -> bool:
+        return self.zookeeper_delay_ms > 0
 
     @property
     def is_unclean(self) -> bool:
@@ -140,7 +145,7 @@ class Plan(NamedTuple):
         return {
             "seed": self.seed,
             "brokers": self.brokers,
-            "zookeeper": self.is_beside_zookeeper,
+            "zookeeper_delay_ms": self.zookeeper_delay_ms,
             "settings": self.settings,
             "topics": self.topics,
             "clients": [list(each) for each in self.clients],
@@ -151,7 +156,7 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
-        beside = " beside ZooKeeper" if self.is_beside_zookeeper else ""
+        beside = f" {self.zookeeper_delay_ms:g} ms from ZooKeeper" if self.is_beside_zookeeper else ""
         topics = ", ".join(f"{name} of {count}" for name, count in self.topics.items())
         return "\n".join(
             [
@@ -174,7 +179,7 @@ def draw(seed: int, brokers: int, *, is_beside_zookeeper: bool = False) -> Plan:
     return plan._replace(
         faults=tuple(sorted((*plan.faults, *faults))),
         clients=tuple((kind, f"{kind}-{number}") for number, kind in enumerate(kinds)),
-        is_beside_zookeeper=True,
+        zookeeper_delay_ms=Random(f"delay of zookeeper {seed} {brokers}").choice(ZOOKEEPER_DELAYS_MS),
     )
 
 

@@ -175,7 +175,7 @@ class Simulation:
         self._disk = disk
         self._network = network
         self.findings: list[Finding] = []
-        self.ensemble = Ensemble(world, network) if plan.is_beside_zookeeper else None
+        self.ensemble = Ensemble(world, network, delay_ms=plan.zookeeper_delay_ms) if plan.is_beside_zookeeper else None
         options = ServeOptions(cluster_dir=SHARED if plan.brokers > 1 else None)
         if self.ensemble is not None:
             options = ServeOptions(zookeeper=f"{ensemble.HOST}:{ensemble.PORT}")
