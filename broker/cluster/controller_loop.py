@@ -80,7 +80,7 @@ class ControllerLoop:
         self._asked: dict[Section[Any], Callable[[Image, Any], Plan]] = {ASKED_ELECTIONS: controller.elect_preferred}
         self._ended: set[int] = set()  # brokers that have ended, and not returned
         self._leaving: set[int] = set()  # brokers that are about to end, and have not yet
-        self._is_behind = False  # whether a plan could not be stored
+        self._is_behind = False  # whether a plan was not stored, or was stored and not done
         self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
         self._deleted: set[Replica] = set()  # of topics that are being deleted
         self._undeleted: set[Replica] = set()  # which their brokers could not delete
@@ -266,7 +266,12 @@ class ControllerLoop:
                 return plan
             epoch = image.controller_epoch if as_controller else None
             unclean_elections = controller.unclean_elections(image, plan.change)
-            if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
+            try:
+                is_stored = self._state.save(what, plan.change._replace(controller_epoch=epoch))
+            except KafkaError:  # all brokers may read it all the same, where its fsync has failed
+                self._is_behind = True
+                raise
+            if is_stored:
                 self.unclean_elections += len(unclean_elections)
                 return plan
 
@@ -345,8 +350,9 @@ class ControllerLoop:
         return plan(image, asked)
 
     def catch_up(self) -> None:
-        """Try again what could not be stored, or deleted."""
+        """Do again what could not be stored, or deleted, and what was stored although an error was told."""
         if self._is_behind and self.is_active:
+            self._is_behind = False
             self._take_over()
         undeleted, self._undeleted = self._undeleted, set()
         if undeleted and self.is_active:
@@ -379,5 +385,3 @@ class ControllerLoop:
                 return
             self._is_behind = True
             logger.error("the controller cannot act: %s", error)
-        else:
-            self._is_behind = False

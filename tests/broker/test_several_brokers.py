@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from minibroker.broker.cluster.controller_loop import NoChannels
 from minibroker.broker.cluster.sections import BEING_DELETED
-from minibroker.broker.cluster.state import Change
+from minibroker.broker.cluster.state import BrokerGone, Change
 from minibroker.broker.replica.decisions import (
     LeaderAndIsr,
     Obeyed,
@@ -142,6 +142,36 @@ async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Calla
 
     assert (state.topics, state.get(BEING_DELETED)) == ({}, frozenset())
     assert (await created(broker, 2)).error_code == ErrorCode.NONE
+
+
+async def test_what_was_stored_although_the_disk_failed_is_done_with_the_next_heartbeat(
+    beside: Callable[..., InMemoryBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is in the journal, and its fsync has failed: all brokers read it. Other changes come before."""
+    broker = beside()
+    await stored(broker, 0, (0, 1), (0, 1))
+    state, loop = broker.app._state, broker.parts.controller_loop
+    asked: list[tuple[int, Any]] = []
+    channels = NoChannels()
+    channels.send = lambda broker_id, decisions: asked.extend((broker_id, each) for each in decisions)  # type: ignore[method-assign]
+    loop.reach_by(channels)
+    save = state.save
+
+    def save_and_fail(what: str, change: Change) -> bool:
+        save(what, change)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
+
+    with monkeypatch.context() as failing_disk:
+        failing_disk.setattr(state, "save", save_and_fail)
+        deleted = await broker.call(ApiKey.DELETE_TOPICS, 3, topic_names=["t"], timeout_ms=9)
+    loop.on_news(BrokerGone(2))
+    asked.clear()
+    loop.catch_up()
+    loop.catch_up()
+
+    assert deleted.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [each for each in asked if isinstance(each[1], StopReplica)] == [(1, StopReplica(0, 1, True, [T0]))]
+    assert broker.parts.replica_manager.partitions.any(T0) is None
 
 
 async def test_a_broker_that_could_not_delete_a_replica_is_asked_again(beside: Callable[..., InMemoryBroker]) -> None:
