@@ -120,6 +120,10 @@ class Plan(NamedTuple):
             faults=tuple(each for each in self.faults if each not in events),
         )
 
+    def until(self, at: float) -> Plan:
+        """The plan without what happens later: the same run up to then."""
+        return self.without([each for each in self.faults if each.at > at])
+
     @property
     def is_beside(self) -> bool:
         """Whether what clients do beside the usual is drawn."""
