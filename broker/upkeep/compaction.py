@@ -61,9 +61,8 @@ class Compaction:
         if to_clean is None:
             return False
         try:
-            return await self._clean(to_clean)
-        except OSError as error:
-            self._log_manager.on_storage_error(error)
+            with self._log_manager.surviving_errors():
+                return await self._clean(to_clean)
             return False
         finally:
             self.manager.done(to_clean.log)
@@ -111,10 +110,8 @@ class Compaction:
     def _delete_old_segments(self) -> None:
         now_ms = self._clock.wall_ms()
         for log in self.manager.compacted_and_deleted_logs():
-            try:
+            with self._log_manager.surviving_errors():
                 log.delete_old_segments(now_ms)
-            except OSError as error:
-                self._log_manager.on_storage_error(error)
 
 
 def _report(to_clean: LogToClean, stats: CleanerStats) -> None:

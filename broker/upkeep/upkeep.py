@@ -14,7 +14,6 @@ import trio
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep import threads
-from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
 # Kafka fsyncs a rolled segment in the background at once; here a check each second finds it.
@@ -57,15 +56,10 @@ class Upkeep:
             await trio.sleep(interval_ms / 1000)
             if self._logs.is_offline:
                 continue
-            try:
+            with self._logs.surviving_errors():
                 work = action()
                 if work is not None:
                     await threads.run_sync(work)
-            except OSError as error:
-                self._logs.on_storage_error(error)
-            except KafkaError:
-                if not self._logs.is_offline:  # else the directory went offline during the action
-                    raise
 
     def _delete_old_segments(self) -> None:
         self._logs.cleanup_logs(self._clock.wall_ms())

@@ -294,7 +294,7 @@ class LogManager:
         """Take out the segments that retention deletes; return how many."""
         count = 0
         for log in self._usable_logs():
-            with self._surviving_errors():
+            with self.surviving_errors():
                 count += log.delete_old_segments(now_ms)
         return count
 
@@ -306,7 +306,7 @@ class LogManager:
     def flush_dirty_logs(self, now_ms: int) -> None:
         """Force logs whose `flush.ms` has passed, and rolled segments, to disk; may run in another thread."""
         for log in self._usable_logs():
-            with self._surviving_errors():
+            with self.surviving_errors():
                 if now_ms - log.last_flush_ms >= log.config.flush_ms:
                     log.flush(now_ms=now_ms)
                 elif log.has_unflushed_segments:
@@ -377,12 +377,18 @@ class LogManager:
     # -- failing and stopping -----------------------------------------------------------------------------------
 
     @contextmanager
-    def _surviving_errors(self) -> Iterator[None]:
-        """Act on an OSError of one log, and go on with the next."""
+    def surviving_errors(self) -> Iterator[None]:
+        """Act on an OSError, and go on: with the next log, or with upkeep.
+
+        So does a KafkaError pass once the directory is offline: it went during the block, perhaps by another's error.
+        """
         try:
             yield
         except OSError as error:
             self.on_storage_error(error)
+        except KafkaError:
+            if not self.is_offline:
+                raise
 
     def on_storage_error(self, error: OSError) -> None:
         """Take the directory offline unless the error is a passing one."""

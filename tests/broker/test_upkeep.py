@@ -116,6 +116,19 @@ async def test_a_full_disk_is_tried_again_and_a_broken_one_is_offline(
     await until(lambda: manager.is_offline)
 
 
+async def test_a_directory_that_fails_elsewhere_while_a_log_is_compacted_ends_nothing(
+    manager: LogManager, compact: Compact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails between the last step and the checkpoint."""
+    dirty(log_in(manager))
+    monkeypatch.setattr(Compaction, "_count", lambda self, stats: manager.go_offline("a test"))
+    compact()
+    await until(lambda: manager.is_offline)
+    await trio.sleep(100)
+
+    assert not (manager.log_dir / CHECKPOINT).exists()
+
+
 async def test_a_topic_deleted_while_it_is_compacted_is_no_error(
     manager: LogManager, compact: Compact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
