@@ -154,6 +154,35 @@ async def test_a_controller_needs_the_right_to_act_on_the_cluster(make_broker: M
     assert (answer.error_code, answer.remaining_partitions) == (denied, [])
 
 
+# Requests of 83 to 87, by their fields for one partition.
+STATES_OF_SHARE_GROUPS: dict[ApiKey, tuple[int, tuple[object, ...]]] = {
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (0, (0, 0, 0)),
+    ApiKey.READ_SHARE_GROUP_STATE: (0, (0, 0)),
+    ApiKey.WRITE_SHARE_GROUP_STATE: (1, (0, 0, 0, 0, 0, [])),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (0, (0,)),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (1, (0, 0)),
+}
+
+
+@pytest.mark.parametrize("key", STATES_OF_SHARE_GROUPS)
+async def test_the_states_of_share_groups_need_the_right_to_act_on_the_cluster(
+    make_broker: MakeBroker, in_cluster: None, key: ApiKey
+) -> None:
+    """Each partition has the error, as Apache Kafka 4.4.0 answered when asked; with the right it is another one."""
+    version, row = STATES_OF_SHARE_GROUPS[key]
+    asked: dict[str, Any] = {"group_id": "g", "topics": [(uuid.UUID(int=77).bytes, [row])]}
+
+    async def error_of(broker: InMemoryBroker) -> ErrorCode:
+        answer = await broker.call(key, version, **asked)
+        ((_, (partition,)),) = answer.results
+        assert partition.partition == 0
+        return ErrorCode(partition.error_code)
+
+    strange = make_broker(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    assert await error_of(strange) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert await error_of(make_broker()) is ErrorCode.NOT_COORDINATOR
+
+
 async def test_one_epoch_of_controllers_holds_for_all_their_requests(obedient: InMemoryBroker) -> None:
     assert await show(obedient, epoch=6) == NONE
     assert await lead(obedient, state("t", 0, ME, False)) == [STALE, STALE]
