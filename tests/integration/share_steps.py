@@ -304,6 +304,7 @@ def _(stage: Stage) -> None:
     one.call("subscribe", topics=[stage.topic("u")])
     stage.write("b", topic="u")
     one.read("b")
+    assert not any(one.poll() for _ in range(4))  # until the fetch is over that waits at the leader of the first topic
     stage.write("c")
     stage.write("d", topic="u")
     one.read("d")
