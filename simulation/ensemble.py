@@ -21,6 +21,7 @@ class Ensemble:
         self._delay_seconds = delay_ms / 1000
         self.server = MemoryZooKeeper(lambda: EPOCH_MS + world.own_seconds() * 1000)
         self._slow_seconds = 0.0
+        self._ended_early: set[int] = set()
         process = Process("zookeeper")
         network.hosts[process] = HOST
         network.listen(process, (HOST, PORT), self._accept)
@@ -43,6 +44,10 @@ class Ensemble:
         """The time of a piece of bytes, to it or from it."""
         return self._world.random.random() * self._delay_seconds + self._slow_seconds
 
+    def has_ended(self, session_id: int) -> bool:
+        """Whether a session has ended, by its time: its broker can know that."""
+        return session_id not in self.server.sessions and session_id not in self._ended_early
+
     # -- faults -----------------------------------------------------------------------------------------------
 
     def be_slow(self, seconds: float) -> None:
@@ -52,6 +57,7 @@ class Ensemble:
     def expire(self, session_id: int) -> None:
         """End a session before its time, as a server whose clock jumps."""
         if session_id in self.server.sessions:
+            self._ended_early.add(session_id)
             self.server.end_session(session_id)
 
     def depose(self) -> None:

@@ -14,6 +14,7 @@ import trio
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, choose_leader
 from minibroker.broker.cluster.controller import Plan as ControllerPlan
+from minibroker.broker.parts import BrokerParts
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 from minibroker.history.checking import check
@@ -59,6 +60,7 @@ FINISH_SECONDS = 40.0
 SETTLE_SECONDS = 30.0
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 WIPE_ATTEMPTS = 50  # to find that a broker that has ended has left the in-sync replicas
+POWERLESS = ("power", "crash_at_call")
 ROTTING = (".index", ".timeindex", ".snapshot")  # what a broker makes again from its logs
 # What an unclean election may cause in its partition.
 OF_LOSS = "lost-write unseen inconsistent-offset poll-skip poll-back duplicate send-order lost-value".split()
@@ -179,7 +181,7 @@ class Simulation:
         options = ServeOptions(cluster_dir=SHARED if plan.brokers > 1 else None)
         if self.ensemble is not None:
             options = ServeOptions(zookeeper=f"{ensemble.HOST}:{ensemble.PORT}")
-        invariants = Invariants(self.found)
+        self._invariants = Invariants(self.found)
         self.brokers = {
             broker_id: SimulatedBroker(
                 broker_id,
@@ -189,7 +191,7 @@ class Simulation:
                 settings=plan.settings,
                 options=options,
                 on_end=self._on_end,
-                on_step=invariants.look,
+                on_step=self._look_at,
             )
             for broker_id in range(1, plan.brokers + 1)
         }
@@ -504,6 +506,15 @@ class Simulation:
             for state in topic.partitions.values()
         )
 
+    def _look_at(self, broker_id: int, parts: BrokerParts) -> None:
+        """Check the invariants after a step of a broker."""
+        self._invariants.look(broker_id, parts)
+        state = parts.state
+        if self.ensemble is None or not isinstance(state, ZooKeeperState) or not state.is_controller:
+            return
+        if self.ensemble.has_ended(state.client.session_id):
+            self.found("controls-without-session", f"broker {broker_id}, in epoch {state.controller_epoch}")
+
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _unsettled(self) -> str:
@@ -542,7 +553,10 @@ class Simulation:
         return content_of(files, start)
 
     def _undeleted(self) -> str:
-        """The first directory of a topic that was deleted."""
+        """The first directory of a topic that was deleted. Beside ZooKeeper a power failure may bring one back, as in
+        Kafka: nobody deletes what no topic of the state has."""
+        if self.ensemble is not None and any(each.kind in POWERLESS for each in self._plan.faults):
+            return ""
         for broker in self.brokers.values():
             for name in self._disk.files(broker.data_dir):
                 directory = name.split("/")[0]

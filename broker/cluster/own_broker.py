@@ -10,7 +10,7 @@ import trio
 from minibroker.broker.cluster.controller import logs_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.sections import BEING_DELETED
-from minibroker.broker.cluster.state import ClusterState
+from minibroker.broker.cluster.state import BrokerReturned, Change, ClusterState, News
 from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, TopicMetadata, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode
@@ -113,16 +113,28 @@ class OwnBroker:
 
         return self._replica_manager.partitions.make_refused(is_mine)
 
-    def drop_moved(self, names: Collection[str] | None = None) -> None:
-        """Delete the logs of partitions that have moved to other brokers, of all topics without names.
+    def drop_moved_in(self, news: News, *, is_deleted: bool) -> None:
+        """Drop what news of the state shows as moved to other brokers: of this broker's return, or of topics."""
+        match news:
+            case BrokerReturned(broker_id) if broker_id == self._broker_id:
+                self.drop_moved(is_deleted=is_deleted)
+            case Change(topics=topics) if topics:
+                self.drop_moved(topics.keys(), is_deleted=is_deleted)
+
+    def drop_moved(self, names: Collection[str] | None = None, *, is_deleted: bool = True) -> None:
+        """Stop the replicas of partitions that have moved to other brokers, of all topics without names, and delete
+        their logs unless they are to stay.
 
         The controller sends StopReplica for them, but it may have ended before that arrived, and the next one does not
         know of a move that is over. The state is as new as any decision. A log of no known partition stays.
         """
-        topics = self._state.topics
+        topics, manager = self._state.topics, self._replica_manager
+        held: Iterable[TopicPartition] = manager.log_manager.logs
+        if not is_deleted:
+            held = [topic_partition for topic_partition, _ in manager.partitions.items()]
         moved = [
             each
-            for each in self._replica_manager.log_manager.logs
+            for each in held
             if (names is None or each.topic in names)
             and (topic := topics.get(each.topic)) is not None
             and each.partition in topic.partitions
@@ -130,7 +142,7 @@ class OwnBroker:
         ]
         if moved:
             logger.info("%s: moved to other brokers", ", ".join(map(str, moved)))
-            self.obey(StopReplica(self._broker_id, self._controller_epoch, True, moved))
+            self.obey(StopReplica(self._broker_id, self._controller_epoch, is_deleted, moved))
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Apply a topic's configs, to its open logs at once. Raises KafkaError(INVALID_CONFIG)."""

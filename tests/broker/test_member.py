@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewTopic
@@ -271,7 +272,26 @@ async def test_a_controller_decides_on_what_others_have_written(
     assert isinstance(outcome, KafkaError) and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_broker_removes_what_has_moved_when_it_hears_of_a_topic_and_when_it_returns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_has_moved_is_dropped_when_a_broker_hears_of_its_topic_and_when_it_returns(*, is_deleted: bool) -> None:
+    kept, moved, only_a_log = (TopicPartition("t", number) for number in range(3))
+    states = {number: PartitionState(2, 0, (2,), (1, 2) if number == 0 else (2, 3), 0) for number in range(3)}
+    topic = TopicState("t", states, {}, uuid.uuid4())
+    manager = Mock()
+    manager.partitions.items.return_value = [(kept, None), (moved, None)]
+    manager.log_manager.logs = [kept, moved, only_a_log]
+    own = OwnBroker(manager, Mock(), Mock(topics={"t": topic}), broker_id=1)
+    own.has_roles.set()
+
+    for news in (BrokerReturned(2), Change({"other": None}), BrokerReturned(1), Change({"t": topic})):
+        own.drop_moved_in(news, is_deleted=is_deleted)
+
+    dropped = [moved, only_a_log] if is_deleted else [moved]
+    asked = [call.args[0] for call in manager.partitions.apply.call_args_list]
+    assert asked == [StopReplica(1, 0, is_deleted, dropped)] * 2
+
+
+def test_a_broker_drops_what_has_moved_with_each_news(tmp_path: Path) -> None:
     state = SharedState(tmp_path, CONFIG.broker_id)
     state.open()
     parts, news = Mock(state=state, config=CONFIG), list[News]()
@@ -283,4 +303,4 @@ def test_a_broker_removes_what_has_moved_when_it_hears_of_a_topic_and_when_it_re
     member.look()
 
     assert [type(each) for each in news] == [BrokerReturned, ControllerChanged, Change]
-    assert [list(map(list, each.args)) for each in parts.own.drop_moved.call_args_list] == [[], [["topic"]]]
+    assert [each.args[0] for each in parts.own.drop_moved_in.call_args_list] == news

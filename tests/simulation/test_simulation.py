@@ -194,7 +194,6 @@ def test_every_old_rule_has_its_story() -> None:
         ("kip-890", 13),
         ("controller-new-journal", 15),
         ("kip-279", 155),
-        ("zookeeper-greeting", 36),
         ("kafka-1387", 1),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import ASKED_MOVES, Section
-from minibroker.broker.cluster.state import BrokerReturned, Change, News
+from minibroker.broker.cluster.state import News
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.decisions import Broker
@@ -103,11 +103,7 @@ class SeveralWing(Wing):
 
         def take(news: News) -> None:
             on_news(news)
-            match news:
-                case BrokerReturned(broker_id) if broker_id == parts.config.broker_id:
-                    parts.own.drop_moved()
-                case Change(topics=topics) if topics:
-                    parts.own.drop_moved(topics.keys())
+            parts.own.drop_moved_in(news, is_deleted=True)
 
         self._member = ClusterMember(
             state,

@@ -51,11 +51,16 @@ class ZooKeeperWing(Wing):
 
         parts, own = self._parts, self._parts.own
         assert isinstance(parts.state, ZooKeeperState)
+
+        def take(news: News) -> None:
+            on_news(news)
+            own.drop_moved_in(news, is_deleted=False)  # a log that nobody has asked to delete stays, as in Kafka
+
         return ZooKeeperMember(
             parts.state,
             broker_id=parts.config.broker_id,
             broker=shown,
-            on_news=on_news,
+            on_news=take,
             on_connected=parts.controller_loop.catch_up,
             has_roles=lambda: own.knows_cluster.is_set() and own.has_roles.is_set(),
         )
