@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -97,7 +98,9 @@ class ZooKeeperClient:
         self._is_accepted = False  # of the session, on this connection
         self._buffer = bytearray()
         self._events: list[WatchEvent] = []
-        self._heard_at_seconds = -math.inf  # when ZooKeeper last answered
+        # An answer may have lain unread while this process stood still: what it answers to was sent before.
+        self._asked_at_seconds: deque[float] = deque()  # what is not answered yet
+        self._heard_at_seconds = -math.inf  # when the last that was answered was sent
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Call this once there are events."""
@@ -110,7 +113,7 @@ class ZooKeeperClient:
 
     @property
     def silent_seconds(self) -> float:
-        """For how long ZooKeeper has not answered."""
+        """For how long ZooKeeper may have heard nothing of the session."""
         return waiting.monotonic() - self._heard_at_seconds
 
     @property
@@ -137,6 +140,7 @@ class ZooKeeperClient:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket, self._is_accepted = sock, False
         self._buffer.clear()
+        self._asked_at_seconds.clear()
         self._send(encode_connect(self._wanted_timeout_ms, self.session_id, self._password, self._last_zxid))
 
     def accept(self) -> None:
@@ -200,6 +204,7 @@ class ZooKeeperClient:
             first_xid = self._last_xid + 1
             self._last_xid += len(asked)
             frames = [encode_request(xid, each, self._root) for xid, each in enumerate(asked, first_xid)]
+            self._asked_at_seconds.extend([waiting.monotonic()] * len(asked))
             self._send(b"".join(frames))
             for xid, operation in enumerate(asked, first_xid):
                 answers.append(self._answer(xid, operation))
@@ -255,6 +260,7 @@ class ZooKeeperClient:
 
     def ping(self) -> None:
         """Keep the session alive. Raises ConnectionLost."""
+        self._asked_at_seconds.append(waiting.monotonic())
         self._send(PING)
 
     def receive(self) -> None:
@@ -273,7 +279,6 @@ class ZooKeeperClient:
     def _take(self, frame: bytes) -> Reply | None:
         """Note an event; return any other reply but those of pings."""
         reply = decode_reply(frame)
-        self._heard_at_seconds = waiting.monotonic()
         if reply.xid == EVENT_XID:
             event = decode_event(reply.rest, self._root)
             if event.event_type != EventType.SESSION:
@@ -281,6 +286,8 @@ class ZooKeeperClient:
                 self._on_event()
             return None
         self._last_zxid = max(self._last_zxid, reply.zxid)
+        if self._asked_at_seconds:  # else it answers to nothing: `_answer` finds that
+            self._heard_at_seconds = self._asked_at_seconds.popleft()
         return None if reply.xid == PING_XID else reply
 
     def _deadline(self) -> float:

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from minibroker.zookeeper import waiting
 from minibroker.zookeeper.messages import (
     CONNECT,
     CONNECTED,
     EPHEMERAL,
+    EVENT_XID,
+    INT,
+    PING_XID,
+    REPLY_HEADER,
     SEQUENTIAL,
     Check,
     CloseSession,
@@ -144,6 +149,27 @@ def test_nothing_is_asked_before_the_server_has_accepted_the_session(
     client.greet(ours)
     greeting = FrameReader(server.recv(1 << 16)[-GREETING_BYTES:])
     assert greeting.fields(CONNECT) == (0, 0, 6000, 7), "the last zxid that the client has seen is none"
+
+
+def test_an_answer_that_was_not_read_for_a_while_shows_no_session_that_goes_on(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, server = ends
+    now = 100.0
+    monkeypatch.setattr(waiting, "monotonic", lambda: now)
+    server.sendall(framed(CONNECTED.pack(0, 6000, 7) + encode_buffer(bytes(16))))
+    client = ZooKeeperClient("", session_timeout_ms=6000)
+    client.greet(ours)
+    client.accept()
+    client.ping()
+    event = REPLY_HEADER.pack(EVENT_XID, -1, 0) + INT.pack(EventType.CREATED) + INT.pack(3) + encode_buffer(b"/a")
+    server.sendall(framed(REPLY_HEADER.pack(PING_XID, 1, 0)) + framed(event))
+
+    now = 107.0  # as after SIGSTOP and SIGCONT
+    client.receive()
+
+    assert client.take_events() == [WatchEvent(EventType.CREATED, "/a")]
+    assert client.silent_seconds == 7
 
 
 def test_a_server_that_does_not_answer_is_left(ends: tuple[socket.socket, socket.socket]) -> None:
