@@ -86,7 +86,7 @@ def test_each_order_gets_a_receipt(minibroker: Broker, minibroker_topic: str) ->
 
 
 def test_stock_is_what_orders_have_taken(minibroker: Broker, minibroker_topic: str) -> None:
-    stock = with_confluent.Stock(minibroker.bootstrap_servers, minibroker_topic, minibroker_topic)
+    stock = with_confluent.Stock()
     deadline = time.monotonic() + PATIENCE_SECONDS
     unsold = ORDERS.copy()
     sold: Counter[bytes] = Counter()
@@ -104,7 +104,7 @@ def test_stock_is_what_orders_have_taken(minibroker: Broker, minibroker_topic: s
         minibroker.produce(minibroker_topic, [piece])
         return False
 
-    stock.count(is_enough)
+    keep_running(lambda: stock.count(minibroker.bootstrap_servers, minibroker_topic, minibroker_topic, is_enough))
 
     assert stock.taken == sold
 

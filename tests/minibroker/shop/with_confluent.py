@@ -14,6 +14,7 @@ CONSUMING = {
     "heartbeat.interval.ms": 200,
 }
 GIVE_UP_MS = 1000  # on a receipt: the customer waits
+GIVE_UP_SECONDS = 5.0  # on a step of a transaction, which may wait for a coordinator without end
 POLL_SECONDS = 0.1
 
 
@@ -48,10 +49,8 @@ def write_receipts(servers: str, topic: str, orders: Iterable[bytes]) -> None:
 class Stock:
     """How many of each article orders have taken, counted anew from the first order on by each process."""
 
-    def __init__(self, servers: str, group: str, topic: str) -> None:
+    def __init__(self) -> None:
         self.taken: Counter[bytes] = Counter()
-        self._consumer = Consumer({**CONSUMING, "bootstrap.servers": servers, "group.id": group})
-        self._consumer.subscribe([topic], on_assign=self._on_assign)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.taken.clear()
@@ -59,25 +58,35 @@ class Stock:
             each.offset = 0
         consumer.assign(partitions)
 
-    def count(self, is_enough: Callable[[], bool]) -> None:
-        """Count orders as they come."""
+    def count(self, servers: str, group: str, topic: str, is_enough: Callable[[], bool]) -> None:
+        """Count orders as they come. Raises KafkaException."""
+        consumer = Consumer({**CONSUMING, "bootstrap.servers": servers, "group.id": group})
+        consumer.subscribe([topic], on_assign=self._on_assign)
         try:
             while not is_enough():
-                message = self._consumer.poll(POLL_SECONDS)
-                if message is not None and message.error() is None:
-                    self.taken[message.value()] += 1
+                for each in polled(consumer, 1):
+                    self.taken[each.value()] += 1
         finally:
-            self._consumer.close()
+            consumer.close()
+
+
+def polled(consumer: Consumer, most: int) -> list[Message]:
+    """The next records. Raises KafkaException: after an error a consumer may read nothing any more."""
+    messages: list[Message] = consumer.consume(most, POLL_SECONDS)
+    for each in messages:
+        if (error := each.error()) is not None:
+            raise KafkaException(error)
+    return messages
 
 
 def book_payments(servers: str, group: str, orders: str, payments: str, is_enough: Callable[[], bool]) -> None:
-    """Book a payment for each order exactly once, with its offset in a transaction."""
+    """Book a payment for each order exactly once, with its offset in a transaction. Raises KafkaException."""
     consumer = Consumer({**CONSUMING, "bootstrap.servers": servers, "group.id": group})
     consumer.subscribe([orders])
     producer = booking(servers, group)
     try:
         while not is_enough():
-            messages = [each for each in consumer.consume(10, POLL_SECONDS) if each.error() is None]
+            messages = polled(consumer, 10)
             if not messages:
                 continue
             try:
@@ -85,12 +94,12 @@ def book_payments(servers: str, group: str, orders: str, payments: str, is_enoug
                 for each in messages:
                     producer.produce(payments, b"payment of " + each.value())
                 offsets = consumer.position(consumer.assignment())
-                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
-                producer.commit_transaction()
+                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), GIVE_UP_SECONDS)
+                producer.commit_transaction(GIVE_UP_SECONDS)
             except KafkaException:
                 try:
-                    producer.abort_transaction()
-                except KafkaException:  # fenced: the broker has aborted it
+                    producer.abort_transaction(GIVE_UP_SECONDS)
+                except KafkaException:  # fenced: the broker has aborted it; or late: the next one will have it aborted
                     producer = booking(servers, group)
                 for each in reversed(messages):
                     consumer.seek(TopicPartition(each.topic(), each.partition(), each.offset()))
@@ -107,5 +116,5 @@ def booking(servers: str, group: str) -> Producer:
             "transaction.timeout.ms": GIVE_UP_MS,
         }
     )
-    producer.init_transactions()
+    producer.init_transactions(GIVE_UP_SECONDS)
     return producer
