@@ -46,11 +46,12 @@ GROUP = "workers"
 PARTITIONS = 2
 COUNT = 30
 SHORT_MS = 20
+ENDED_MS = 2_000  # of the job in which a member is to end
+MOMENT_SECONDS = 0.5  # in which it begins that job
 LONG_MS = 8_000
 WORKED_SECONDS = 12.0  # of two long jobs: longer than the interval at which clients commit by themselves
 PATIENCE_SECONDS = 40.0
 SESSION_MS = 6000
-FEW = 3
 LOST = (
     "A job's offset was committed before the job was done. What commits by itself commits what the program has got,"
     " done or not: commit, or store the offset, when the job is done."
@@ -76,8 +77,8 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
 def graded(broker: Broker, programs: list[Program], start: Callable[[str], Program]) -> list[Grade]:
     given: list[str] = []
 
-    def give(count: int, milliseconds: int) -> None:
-        broker.produce(TOPIC, [f"{each} {milliseconds}" for each in more(given, "job", count)])
+    def give(count: int, milliseconds: int, partition: int | None = None) -> None:
+        broker.produce(TOPIC, [f"{each} {milliseconds}" for each in more(given, "job", count)], partition=partition)
 
     def done() -> list[str]:
         return [claim for each in programs for claim in each.claims]
@@ -92,13 +93,18 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
         raise LabFailed(f"the program has ended by itself{programs[0].last_errors()}")
     programs.append(start(broker.bootstrap_servers))
     is_shared = until_both_work(give, programs, is_done)
-    # The first one is at work when it is to end, and has not just committed by itself.
-    before = len(programs[0].claims)
-    give(COUNT, SHORT_MS)
-    for few in (FEW, 2 * FEW, 3 * FEW):
-        waited(lambda few=few: len(programs[0].claims) >= before + few, PATIENCE_SECONDS)  # type: ignore[misc]
-        if broker.lag(GROUP, TOPIC) > len(given) - len(done()):
+    # The first one is to end at work, behind a job that it has not committed yet, if it does not commit each one: it
+    # gets both when it has just committed by itself.
+    for partition in range(PARTITIONS):
+        give(1, SHORT_MS, partition)
+        waited(is_done, PATIENCE_SECONDS)
+        waited(lambda: broker.lag(GROUP, TOPIC) == 0, WORKED_SECONDS)
+        if given[-1] in programs[0].claims:
             break
+    give(1, SHORT_MS, partition)
+    give(1, ENDED_MS, partition)
+    waited(lambda: given[-2] in done(), PATIENCE_SECONDS)
+    time.sleep(MOMENT_SECONDS)
     has_ended = programs[0].ends()
     time.sleep(SESSION_MS / 1000 + 1)  # only then do others get what it has not left
     waited(is_done, PATIENCE_SECONDS)
