@@ -1,7 +1,7 @@
 """Java's Avro serializers on the registry of a broker, beside confluent-kafka's.
 
-They are Flink's, over the Java client of Confluent's registry, which their jar brings. Confluent's own serializers are not
-in Maven's central repository.
+They are Flink's, over the Java client of Confluent's registry, which their jar brings. Confluent's own serializers are
+not in Maven's central repository.
 """
 
 from __future__ import annotations
