@@ -88,9 +88,9 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
     def is_done() -> bool:
         return set(given) <= set(done())
 
-    def until_committed() -> None:
+    def until_committed(seconds: float = WORKED_SECONDS) -> None:
         waited(is_done, PATIENCE_SECONDS)
-        waited(lambda: broker.lag(GROUP, TOPIC) == 0, WORKED_SECONDS)
+        waited(lambda: broker.lag(GROUP, TOPIC) == 0, seconds)
 
     give([SHORT_MS] * COUNT)
     if not waited(lambda: is_done() or programs[0].has_ended, PATIENCE_SECONDS):
@@ -117,7 +117,7 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
         waited(is_done, PATIENCE_SECONDS)
     has_ended = programs[0].ends()
     time.sleep(SESSION_MS / 1000 + 1)  # only then do others get what it has not left
-    waited(is_done, PATIENCE_SECONDS)
+    until_committed(PATIENCE_SECONDS)  # what it has not committed, another one does again
     in_order = none_twice(done(), given, "job", TWICE)
     # A job for each partition, so that one is at work; the member dies when it has committed one, or in the other.
     give([LONG_MS] * PARTITIONS)
