@@ -1,4 +1,7 @@
-"""The Avro schemas of subjects in a Confluent schema registry, which the jobs ask by themselves."""
+"""The Avro schemas of subjects in a Confluent schema registry, which the jobs ask by themselves.
+
+An address is read, and a refusal told, as by `minibroker.registry_client`, which the jobs run without.
+"""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ HEARTBEAT = "heartbeat"  # sent each three seconds: a test may be over before, o
 BEATING = (HEARTBEAT, "consumer_group_heartbeat")
 LASTING = ("produce", "fetch")  # by which a test lasts until then, when they are very late
 JOINING = "join_group"
-# A client whose first Metadata is lost does not start. librdkafka subscribes only with an answer, and asks again after
-# topic.metadata.refresh.interval.ms, five minutes, where the connection is lost before it: neither fails what is tested.
+# A client whose first Metadata is lost does not start. librdkafka subscribes only with an answer, and where the
+# connection is lost before it, asks again after five minutes (topic.metadata.refresh.interval.ms). Neither is a mistake.
 UNREPEATED = "metadata"
 TIMED = {JOINING, "consumer_group_heartbeat", "share_fetch", "end_txn"}  # whose clients the broker gives up in time
 

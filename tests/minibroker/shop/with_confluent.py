@@ -12,6 +12,7 @@ CONSUMING = {
     "enable.auto.commit": False,
     "session.timeout.ms": 6000,
     "heartbeat.interval.ms": 200,
+    "topic.metadata.refresh.interval.ms": 1000,  # a subscription whose Metadata is lost waits for the next one
 }
 GIVE_UP_MS = 1000  # on a receipt: the customer waits
 GIVE_UP_SECONDS = 5.0  # on a step of a transaction, which may wait for a coordinator without end
