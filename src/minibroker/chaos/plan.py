@@ -83,7 +83,7 @@ BEATING = (HEARTBEAT, "consumer_group_heartbeat")
 LASTING = ("produce", "fetch")  # by which a test lasts until then, when they are very late
 JOINING = "join_group"
 # A client whose first Metadata is lost does not start. librdkafka subscribes only with an answer, and where the
-# connection is lost before it, asks again after five minutes (topic.metadata.refresh.interval.ms). Neither is a mistake.
+# connection is lost before it, asks again after topic.metadata.refresh.interval.ms, five minutes. Neither is a mistake.
 UNREPEATED = "metadata"
 TIMED = {JOINING, "consumer_group_heartbeat", "share_fetch", "end_txn"}  # whose clients the broker gives up in time
 
