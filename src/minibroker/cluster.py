@@ -246,6 +246,12 @@ class Cluster(Administered, ClusterVerbs):
         """`host:port,host:port,...` of all brokers, for clients. Raises BrokerError before `start`."""
         return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
 
+    @property
+    def schema_registry_url(self) -> str:
+        """The addresses of the schema registries of all brokers, one beside each, which all answer alike; separated by
+        commas, as serializers take them. Raises BrokerError unless made with `schema_registry=True`."""
+        return ",".join(broker.schema_registry_url for broker in self._brokers.values())
+
     def __enter__(self) -> Cluster:
         return self.start()
 

@@ -137,6 +137,21 @@ def test_the_console_of_a_cluster_outlives_the_broker_that_it_shows(tmp_path: Pa
     assert (before["control_broker"], after["control_broker"], waiting["run"] > 0) == (1, 2, True)
 
 
+def test_each_broker_of_a_cluster_has_a_schema_registry(tmp_path: Path, data_dir: Path) -> None:
+    pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install -e '.[schemas]'")
+    options = ("--listen", "127.0.0.1:0", "--schema-registry", "127.0.0.1:0")
+    with launched(data_dir, tmp_path / "ready", *options) as process:
+        assert process.stderr is not None
+        banner = [process.stderr.readline().decode() for _ in range(5)]
+        (line,) = (each for each in banner if "schema registries" in each)
+        subjects = []
+        for url in line.split()[-1].split(","):
+            with urllib.request.urlopen(f"{url}/subjects", timeout=WAIT_SECONDS) as answer:
+                subjects.append(json.load(answer))
+
+    assert subjects == [[], [], []]
+
+
 def test_brokers_that_speak_only_sasl_ssl_replicate_and_recover(tmp_path: Path, data_dir: Path) -> None:
     certificates = Certificates(tmp_path / "certificates")
     login = written_jaas(PLAIN_MODULE, {"username": "broker", "password": "b", "user_broker": "b", "user_alice": "a"})
@@ -241,7 +256,6 @@ def test_options_that_no_broker_of_a_cluster_can_have_are_one_error(
         (["--listen", "127.0.0.1:65534"], 1, "minibroker: broker 3: argument --listen: '127.0.0.1:65536' is not"),
         (["--set", "num.io.threads=x"], 1, "minibroker: broker 1: Invalid value x for configuration num.io.threads"),
         (["--create-topics", "a:x"], 1, "minibroker: broker 1: --create-topics: 'a:x' is not NAME:PARTITIONS"),
-        (["--schema-registry", "127.0.0.1:8081"], 1, "minibroker: broker 1: --schema-registry is of a broker that is"),
     ],
 )
 def test_check_reads_the_settings_of_a_cluster_and_writes_nothing(

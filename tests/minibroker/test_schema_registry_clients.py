@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -31,6 +31,8 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+START_SECONDS = 120.0  # of a cluster with registries, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +153,65 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
 
 
 @pytest.mark.slow
+def asked(url: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+    """The status and the value of an answer."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urlopen(Request(url + path, data, headers), timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("security", [None, "SASL_PLAINTEXT"])
+def test_the_registries_of_a_cluster_answer_alike_and_outlive_each_broker(security: str | None) -> None:
+    secured: dict[str, Any] = {"security": security, "users": {"alice": "a"}} if security else {}
+    login = {"Authorization": f"Basic {base64.b64encode(b'alice:a').decode()}"} if security else {}
+    with minibroker.Cluster(brokers=3, schema_registry=True, **secured).start(timeout_seconds=START_SECONDS) as cluster:
+        urls = cluster.schema_registry_url.split(",")
+        before = [asked(url, "/subjects", **login) for url in urls]
+        made = [asked(url, f"/subjects/{url[-5:]}/versions", {"schema": '"int"'}, **login) for url in urls]
+        alike = {str(asked(url, "/schemas/ids/1/versions", **login)) for url in urls}
+        schema = [asked(url, "/schemas/ids/2", **login) for url in urls]
+        nameless = [asked(url, "/subjects")[0] for url in urls]
+        leader = cluster.until_leader("_schemas")
+        (follower, _), url = sorted({1, 2, 3} - {leader}), urls[leader - 1]
+        misled = asked(urls[follower - 1], "/subjects", **login, **{"X-Forward": "false"})
+        cluster.kill(leader)
+        settings = {"url": cluster.schema_registry_url} | ({"basic.auth.user.info": "alice:a"} if security else {})
+        with SchemaRegistryClient(settings) as client:
+            second = client.register_schema("late", Schema('"long"', "AVRO"))
+        cluster.start(leader, timeout_seconds=START_SECONDS)
+        after = asked(url, "/subjects/late/versions/latest", **login)
+
+    assert before == [(200, [])] * 3
+    assert made == [(200, {"id": 1})] * 3
+    assert len(alike) == 1
+    assert schema == [(404, {"error_code": 40403, "message": "Schema 2 not found"})] * 3
+    assert nameless == [401 if security else 200] * 3
+    assert misled[1]["error_code"] == 50001  # it does not lead, and a request is not passed on twice
+    assert (second, after[1]["id"]) == (2, 2)
+
+
+@pytest.mark.slow
+def test_a_registry_whose_leader_does_not_answer_says_so(tmp_path: Path) -> None:
+    cluster = minibroker.Cluster(brokers=2, schema_registry=True, data_dir=tmp_path)
+    with cluster.start(timeout_seconds=START_SECONDS):
+        urls = cluster.schema_registry_url.split(",")
+        asked(urls[0], "/subjects/s/versions", {"schema": '"int"'})
+        leader = cluster.until_leader("_schemas")
+        (tmp_path / "cluster" / f"{leader}.registry").write_text("127.0.0.1 none")
+
+        status, found = asked(urls[2 - leader], "/config", {"compatibility": "NONE"})
+        unread = asked(urls[2 - leader], "/subjects/t/versions", {"schema": '"int"'})
+
+    assert (status, found["error_code"]) == (405, 405)
+    assert unread[1]["error_code"] == 50003
+    assert unread[1]["message"].startswith(f"Error while forwarding the request to broker {leader}, the leader of _sch")
+
+
 def test_commands_write_and_read_by_the_registry(
     broker: minibroker.Broker, run: Callable[..., str], tmp_path: Path
 ) -> None:

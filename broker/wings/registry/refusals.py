@@ -59,3 +59,5 @@ ID_IS_TAKEN = refusal(42207, "Overwrite new schema with id {} is not permitted."
 INVALID_SUBJECT = refusal(42208, "The specified subject '{}' is not a valid subject.")
 STORE_FAILED = refusal(50001, "Error in the backend data store: {}")
 STORE_TIMED_OUT = refusal(50002, "Operation timed out: {}")
+NOT_PASSED_ON = refusal(50003, "Error while forwarding the request to broker {}, the leader of _schemas: {}")
+NO_LEADER = refusal(50004, "Unknown leader while forwarding the request: _schemas has none at the moment")

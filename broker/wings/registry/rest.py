@@ -13,6 +13,7 @@ from minibroker.broker.wings.registry.access import Access
 from minibroker.broker.wings.registry.records import Version
 from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry, given_of, number_of
+from minibroker.broker.wings.registry.relay import Relay
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import json_object
 from minibroker.schemas.schema import AVRO, PROTOBUF
@@ -237,11 +238,12 @@ def page(rows: list[Any], asked: Asked) -> list[Any]:
 
 
 class RestApi:
-    """The application that hypercorn serves. `access` refuses those who may not ask."""
+    """The application that hypercorn serves. `access` refuses those who may not ask; `relay` is that of a cluster."""
 
-    def __init__(self, registry: Registry, access: Access) -> None:
+    def __init__(self, registry: Registry, access: Access, relay: Relay | None = None) -> None:
         self._api = Api(registry)
         self._access = access
+        self._relay = relay
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -252,9 +254,12 @@ class RestApi:
             await send({"type": "websocket.close", "code": 1008})
         else:
             status, value, headers = await self._answer(scope, receive)
-            body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-            if isinstance(value, str):  # of .../schema, which is no JSON
+            if isinstance(value, bytes):  # of another registry
+                body = value
+            elif isinstance(value, str):  # of .../schema, which is no JSON
                 body = value.encode()
+            else:
+                body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
             headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body)), *headers]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
@@ -263,7 +268,11 @@ class RestApi:
         try:
             answer, names = found(scope)
             body = await body_of(receive)
-            await self._access.check(scope, is_change=answer.__name__.startswith(("set_", "delete_", "register")))
+            is_change = answer.__name__.startswith(("set_", "delete_", "register"))
+            await self._access.check(scope, is_change=is_change)
+            passed_on = None if self._relay is None else await self._relay.answer(scope, body, is_change=is_change)
+            if passed_on is not None:
+                return *passed_on, []
             parameters = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
             return 200, await answer(self._api, Asked(names, parameters, body)), []
         except Refusal as refusal:

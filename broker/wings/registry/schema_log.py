@@ -39,7 +39,7 @@ class SchemaLog:
             required_acks=ACKS_ALL,
             timeout_ms=TIMEOUT_MS,
         )
-        self._log: Log | None = None
+        self._led: tuple[Log, int] | None = None  # and in which epoch: another leader may have written meanwhile
         self._offset = 0  # of the next record to read
         self.contents = Contents()
 
@@ -48,10 +48,10 @@ class SchemaLog:
         count = self._parts.metadata_cache.partition_count(TOPIC)
         if count not in (None, 1):
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{TOPIC} has {count} partitions; it must have one")
-        log = None if count is None else self._topic.log_of(0)
-        if log is not self._log:
-            self._log, self._offset, self.contents = log, 0, Contents()
-        if log is not None:
+        led = None if count is None else (self._topic.log_of(0), self._topic.leader_epoch(0))
+        if led != self._led:
+            self._led, self._offset, self.contents = led, 0, Contents()
+        if led is not None:
             for data, view in self._topic.read_batches(0, start=self._offset):
                 if not view.is_control:
                     for record in iter_all_records(data, view, max_decompressed_bytes=MAX_BATCH_BYTES):
@@ -60,10 +60,16 @@ class SchemaLog:
                 self._offset = view.next_offset
         return self.contents
 
+    def create(self) -> None:
+        """Make the topic, unless it is there. Raises KafkaError."""
+        if self._parts.metadata_cache.partition_count(TOPIC) is None:
+            is_alone = self._parts.options.cluster_dir is None
+            replicas = 1 if is_alone else self._parts.config.default_replication_factor
+            result_of(self._parts.topic_admin.create_topics([NewTopic(TOPIC, 1, replicas, {}, CONFIGS)])[TOPIC])
+
     async def write(self, records: Mapping[bytes, bytes | None]) -> None:
         """Append records in one batch; return once all replicas have them, and they were read. Raises KafkaError."""
-        if self._parts.metadata_cache.partition_count(TOPIC) is None:
-            result_of(self._parts.topic_admin.create_topics([NewTopic(TOPIC, 1, 1, {}, CONFIGS)])[TOPIC])
+        self.create()
         rows = [(key, value, ()) for key, value in records.items()]
         error = self._topic.append(TOPIC, [rows]).error
         code = await error.wait() if isinstance(error, Pending) else error

@@ -15,6 +15,7 @@ from hypercorn.trio import serve
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.wings.registry.access import Access, is_loopback
 from minibroker.broker.wings.registry.registry import Registry
+from minibroker.broker.wings.registry.relay import Relay
 from minibroker.broker.wings.registry.rest import RestApi
 from minibroker.broker.wings.registry.schema_log import SchemaLog
 
@@ -27,11 +28,16 @@ class Serving:
 
     def __init__(self, parts: BrokerParts, listener: socket.socket, ended: trio.Event) -> None:
         self._ended = ended
-        access = Access(parts, is_local=is_loopback(listener.getsockname()[0]))
+        self._address = listener.getsockname()[:2]
+        access = Access(parts, is_local=is_loopback(self._address[0]))
         self._config = HttpConfig(listener, access.tls())
-        self._application: Any = RestApi(Registry(SchemaLog(parts)), access)
+        log, directory = SchemaLog(parts), parts.options.cluster_dir
+        self._relay = None if directory is None else Relay(parts, log, directory)
+        self._application: Any = RestApi(Registry(log), access, self._relay)
 
     async def run(self) -> None:
+        if self._relay is not None:
+            self._relay.publish(*self._address)
         await serve(self._application, self._config, shutdown_trigger=self._ended.wait)
 
 

@@ -30,8 +30,16 @@ class RegistryWing(Wing):
     def problems(cls, config: KafkaConfig, options: ServeOptions) -> Sequence[str]:
         if options.schema_registry_address is None:
             return ()
-        if options.cluster_dir is not None or options.zookeeper is not None:
-            return ["--schema-registry is of a broker that is alone, and this one is of a cluster; leave it away"]
+        if options.zookeeper is not None:
+            return [
+                "--schema-registry is of a broker that is alone, or of `serve --brokers`, and this one is of a cluster"
+                " with Apache Kafka; leave it away"
+            ]
+        if options.cluster_dir is not None and config.endpoints[0].is_encrypted:
+            return [
+                "--schema-registry passes requests on to the leader's in plaintext, and the first listener has TLS; "
+                "name another listener first"
+            ]
         from minibroker.broker.wings.registry.access import problems_of
 
         return problems_of(config)

@@ -83,6 +83,7 @@ class Launcher:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._log_starts: dict[int, int] = {}  # where the log of a broker's process begins in its file
         self.addresses: dict[int, str] = {}
+        self.registries: dict[int, str] = {}
         self._listeners: dict[int, list[str]] = {}
 
     def start(self, broker_id: int, first_topics: str | None = "") -> None:
@@ -123,9 +124,10 @@ class Launcher:
         for name, value in settings_of_cluster(self._count, options.act_as).items():
             command += ["--set", f"{name}={value}"]
         command += [of_broker(each, broker_id) for each in self._passed]
-        if options.metrics is not None:
-            host, _, metrics_port = options.metrics.rpartition(":")
-            command += ["--metrics", f"{host}:{int(metrics_port) and int(metrics_port) + broker_id - 1}"]
+        for name, address in (("--metrics", options.metrics), ("--schema-registry", options.schema_registry)):
+            if address is not None:
+                host, _, first = address.rpartition(":")
+                command += [name, f"{host}:{int(first) and int(first) + broker_id - 1}"]
         if options.transcript is not None:
             command += ["--transcript", f"{options.transcript}.{broker_id}"]
         return [*command, "--set", f"broker.id={broker_id}"]
@@ -144,6 +146,8 @@ class Launcher:
                     raise LaunchFailed(f"broker {broker_id} is not ready:\n{self._end_of_log(broker_id)}")
                 time.sleep(READY_POLL_SECONDS)
             self.addresses[broker_id], *self._listeners[broker_id] = ready_file.read_text().splitlines()
+            if self._options.schema_registry is not None:
+                self.registries[broker_id] = self._listeners[broker_id].pop().partition("=")[2]
 
     def stop(self) -> None:
         """Stop all brokers, in order."""
@@ -361,7 +365,7 @@ def passed_of(arguments: Sequence[str]) -> list[str]:
     """The arguments, less the ones that the launcher sets for each broker."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     own = ("--brokers", "--create-topics", "--listen", "--data-dir", "--ready-file", "--metrics", "--transcript")
-    for name in (*own, "--parent-pid"):
+    for name in (*own, "--schema-registry", "--parent-pid"):
         parser.add_argument(name)
     parser.add_argument("--console", nargs="?")
     return parser.parse_known_args(list(arguments))[1]
@@ -370,10 +374,12 @@ def passed_of(arguments: Sequence[str]) -> list[str]:
 def banner(launcher: Launcher, console_line: str) -> str:
     """The lines that a person at a terminal wants to copy."""
     bootstrap = launcher.bootstrap_servers
+    registries = ",".join(launcher.registries[each] for each in sorted(launcher.registries))
+    registry = f"\n    schema registries   {registries}" if registries else ""
     console = f"\n    console             {console_line.partition(' at ')[2]}" if console_line else ""
     return f"""
   minibroker is ready: a cluster of {len(launcher.addresses)} brokers
-    bootstrap.servers   {bootstrap}{console}
+    bootstrap.servers   {bootstrap}{registry}{console}
     data and logs       {launcher.directory}
     control sockets     {launcher.control_of(1)}, and so on
     look at it          minibroker topics list --bootstrap-server {bootstrap}
