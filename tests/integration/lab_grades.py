@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).parent / "lab_programs"
 
 
 class Mistake(NamedTuple):
-    """What a student has instead of what the right program has, by patterns, and what is missed."""
+    """The changes, by patterns, that make a right program a wrong one, and what that misses."""
 
     lab: str
     changes: dict[str, str]
