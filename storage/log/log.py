@@ -91,7 +91,7 @@ class Log:
         now_ms: int,
         is_on_disk: bool = False,
     ) -> None:
-        """`is_on_disk` says that all of it is, the indexes of the active segment too."""
+        """`is_on_disk` says that all there is of it is, the indexes of the active segment too."""
         self.topic_partition = topic_partition
         self.config = config
         self.append_rules = AppendRules(config)
@@ -704,7 +704,7 @@ class Log:
 
     @property
     def _is_as_opened(self) -> bool:
-        """Whether nothing has been written since a start after a clean stop."""
+        """Whether nothing has been written since a start after a clean stop, or ever."""
         return (
             self._was_on_disk
             and self.truncations == 0

@@ -126,7 +126,7 @@ class LogLoader:
             log_end_offset=end_offset,
             # Recovered records are right, but may not be on the disk yet.
             recovery_point=min(end_offset if is_after_clean_stop else recovery_point, end_offset, self._rebuilt_from),
-            is_on_disk=is_after_clean_stop and self._rebuilt_from == BEYOND_ALL_OFFSETS,
+            is_on_disk=(is_after_clean_stop or not files) and self._rebuilt_from == BEYOND_ALL_OFFSETS,
             leader_epochs=self._leader_epochs,
             producer_state=producer_state,
             now_ms=self._now_ms,

@@ -82,6 +82,17 @@ class TestFlushing:
         open_log(tmp_path, is_after_clean_stop=True).close()
         assert forced == []
 
+    def test_a_clean_stop_forces_nothing_of_a_log_that_never_had_a_record(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        forced = forced_files(monkeypatch)
+
+        open_log(tmp_path).close()
+        assert forced == []
+
+        open_log(tmp_path).close()  # what an unclean stop left may have had records, which the start has cut off
+        assert tmp_path.name in forced
+
     @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
     def test_a_log_may_go_amid_a_flush(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
         directory = tmp_path / "orders-0"
