@@ -28,7 +28,7 @@ from minibroker.broker.replica.decisions import Broker, PartitionState
 from minibroker.broker.starting import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.text import reason_of
+from minibroker.protocol.text import OTHER_FORM, reason_of
 from minibroker.storage import chance
 from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import read_topic_id, write_atomically
@@ -113,7 +113,7 @@ class FileState(StoredState):
                 path = self._journal_path
                 if self._written and disk.exists(path):
                     self._read_journal()
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except OTHER_FORM as error:
                 raise FileStateError(
                     f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error

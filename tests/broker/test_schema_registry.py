@@ -87,6 +87,7 @@ async def test_what_another_registry_has_written_counts_at_once(
         (schema_key("u", 1), b'{"id":1,"schema":{}}'),
         (schema_key("u", 1), b'{"id":1,"schema":"x","references":["n"]}'),
         (b'{"keytype":"SCHEMA","subject":7,"version":1}', b'{"id":1,"schema":"x"}'),
+        (b'{"keytype":"SCHEMA","subject":"u","version":1e999}', b'{"id":1,"schema":"x"}'),
         (key_of("CONFIG", "u"), b"[]"),
         (key_of("MODE", "u"), b'{"mode":[]}'),
         (key_of("MODE", "u"), b"[" * 100_000),

@@ -60,6 +60,28 @@ def test_nodes_of_older_brokers_and_other_orders_of_keys_are_read() -> None:
     assert nodes.PARTITIONS.decode(preferred) == [TopicPartition("orders", 1)]
 
 
+@pytest.mark.parametrize(
+    ("form", "data"),
+    [
+        (nodes.BROKER, '{"endpoints":["PLAINTEXT://h:65536"]}'),
+        (nodes.BROKER, '{"listener_security_protocol_map":[],"host":"h","port":[]}'),
+        (nodes.CONTROL, '{"brokerid":1e999}'),
+        (nodes.TOPIC, '{"partitions":[]}'),
+        (nodes.TOPIC, '{"partitions":{"-1":[1]}}'),
+        (nodes.TOPIC, '{"partitions":{"0":[2147483648]}}'),
+        (nodes.STATE, '{"controller_epoch":1,"leader":1,"leader_epoch":2147483648,"isr":[1]}'),
+        (nodes.CONFIG, '{"config":[]}'),
+        (nodes.CONFIG, "[" * 100_000),
+        (nodes.MOVES, '{"partitions":[{"topic":"t","partition":0}]}'),
+        (nodes.LOG_DIR_EVENT, "[]"),
+    ],
+)
+def test_a_node_that_no_broker_writes_is_refused(form: nodes.Form[Any], data: str) -> None:
+    with pytest.raises(ValueError, match=r".") as raised:
+        form.decode(data.encode())
+    assert type(raised.value) in (ValueError, json.JSONDecodeError)
+
+
 def test_a_broker_without_a_plaintext_listener_has_no_host() -> None:
     node = nodes.BrokerNode({"IN": ("::1", 9093)}, {"IN": "SASL_SSL"}, 7, "r1")
     document = json.loads(nodes.BROKER.encode(node))

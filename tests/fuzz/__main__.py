@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
 
-from tests.fuzz.targets import TARGETS, Finding, Target, corpus, warm_up
+from tests.fuzz.table import TARGETS
+from tests.fuzz.targets import Finding, Target, corpus, warm_up
 
 RUNS = 1_000_000
 INSTRUMENTED = 5  # how many times as long code takes that counts its branches

@@ -49,7 +49,7 @@ MEMORY_KIB = 64 * 1024  # beyond what the process has had
 TRIES = 5  # an input is slow if it is so each time
 # These do what they are asked: each partition is a directory, and takes its time.
 MAY_TAKE_LONG = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
-SETTINGS = {
+SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "log.index.size.max.bytes": 4096,
     "offsets.topic.num.partitions": 1,
@@ -131,6 +131,7 @@ class OfBroker(Target):
 
     has_control = False
     inputs_of_a_broker = 500
+    settings = SETTINGS
 
     def __init__(self, times_as_slow: int = 1) -> None:
         super().__init__(times_as_slow)
@@ -149,22 +150,25 @@ class OfBroker(Target):
         if self._app is None:
             return
         self._app.close(self._parts)
-        again = BrokerApp(self._config, self._clock)
+        again = self._new_app()
         again.load()
         again.close(again.build())
         self._directory.cleanup()
         self._app = None
         self._look()
 
+    def _new_app(self) -> BrokerApp:
+        options = ServeOptions(control=Registered(self.calls) if self.has_control else None)
+        return BrokerApp(self._config, self._clock, options)
+
     def _begin(self) -> None:
         self._end()
         self._clock = FuzzClock()
         self._directory = tempfile.TemporaryDirectory(prefix="minibroker-fuzz-")
-        given = {name: str(value) for name, value in SETTINGS.items()}
+        given = {name: str(value) for name, value in self.settings.items()}
         self._config = KafkaConfig({"log.dirs": self._directory.name, **given})
         self.calls = Calls()
-        options = ServeOptions(control=Registered(self.calls) if self.has_control else None)
-        self._app = BrokerApp(self._config, self._clock, options)
+        self._app = self._new_app()
         self._app.load()
         self._parts = self._app.build()
         self._way = way_of(self._parts)
@@ -172,6 +176,13 @@ class OfBroker(Target):
         for wing in self._parts.wings:
             for name, call in wing.calls().items():
                 self.calls.register(name, call)
+        self._fill()
+        self._look()
+        self._left = self.inputs_of_a_broker
+        gc.collect()
+
+    def _fill(self) -> None:
+        """Have topics, a group and records."""
         rows: list[Any] = [
             ("t", 2, 1, [], []),
             ("c", 1, 1, [], [("cleanup.policy", "compact")]),
@@ -180,9 +191,6 @@ class OfBroker(Target):
         self.ask(frame(ApiKey.CREATE_TOPICS, 2, topics=rows, timeout_ms=1000)[4:])
         self.ask(frame(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)[4:])
         self.ask(frame(ApiKey.PRODUCE, 7, **produce_body("t", seed_batch()))[4:])
-        self._look()
-        self._left = self.inputs_of_a_broker
-        gc.collect()
 
     def ready(self) -> None:
         """Begin with another broker where it is time."""
@@ -535,9 +543,6 @@ COORDINATORS = [
     for last in (API_TABLE[key].request.last_version,)
     if any(each in ApiKey(key).name for each in ("GROUP", "OFFSET", "TXN", "TRANSACTION", "PRODUCER"))
 ]
-TARGETS: dict[str, type[Target]] = {
-    each.name: each for each in (Frames, Batches, ControlCalls, StoredRecords, Files, Schemas, Properties)
-}
 
 
 def corpus(name: str) -> list[bytes]:

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.targets import TARGETS, Finding, Target, corpus, warm_up
+from tests.fuzz.table import TARGETS
+from tests.fuzz.targets import Finding, Target, corpus, warm_up
 
 pytestmark = pytest.mark.pure  # the compiled form runs the same rules
 

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from minibroker.protocol.text import OTHER_FORM
+
 TOPIC = "_schemas"
 SCHEMA, CONFIG, MODE, DELETE_SUBJECT, CLEAR_SUBJECT = "SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT"
 MAGIC = {SCHEMA: 1}  # 0 for the others
@@ -89,7 +91,7 @@ class Contents:
         try:
             named = json.loads(key or b"")
             self._take(named["keytype"], named, None if value is None else json.loads(value))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except OTHER_FORM as error:
             logger.error("%s: skipped an unreadable record: %r", TOPIC, error)
 
     def _take(self, kind: str, key: Mapping[str, Any], value: Any) -> None:

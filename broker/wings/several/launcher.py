@@ -32,6 +32,7 @@ from typing import Any
 
 from minibroker.broker.starting import stop_signals
 from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError
+from minibroker.protocol.text import OTHER_FORM
 from minibroker.storage.cluster_settings import settings_of_cluster
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.files.checkpoints import write_atomically
@@ -296,7 +297,7 @@ class Calls:
             if asked["call"] == BROKERS:
                 return {"result": self._brokers()}
             self._call(str(asked["call"]), int(asked["arguments"]["broker_id"]))
-        except (LaunchFailed, ValueError, KeyError, TypeError) as error:
+        except (LaunchFailed, *OTHER_FORM) as error:
             return {"error": str(error)}
         return {"result": None}
 

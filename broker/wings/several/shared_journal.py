@@ -43,8 +43,9 @@ class SharedJournal(Journal):
     def read(self) -> Iterator[tuple[int, Line]]:
         """Yield each line since the last one that was read, with the position where it ends."""
         for position, line in super().read() if self.continued_by is None else ():
-            if int(line.get("ends_after", -1)) >= self._line_end:
-                self.continued_by = str(line["continued_by"])
+            ends_after = line.get("ends_after")
+            if isinstance(ends_after, int) and ends_after >= self._line_end:
+                self.continued_by = str(line.get("continued_by"))
                 return
             self._line_end = position
             yield position, line
@@ -53,7 +54,7 @@ class SharedJournal(Journal):
         """The line; None for one that was cut off, or empty."""
         try:
             return super()._parsed(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def compact(self, name: str, lines: Sequence[Line]) -> None:

@@ -46,7 +46,7 @@ from minibroker.broker.wings.several.local_disk import network_file_system
 from minibroker.broker.wings.several.shared_journal import SharedJournal
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.text import reason_of
+from minibroker.protocol.text import OTHER_FORM, reason_of
 from minibroker.storage import chance
 from minibroker.storage.files import disk
 
@@ -203,7 +203,7 @@ class SharedState(StateOfSeveral):
         for position, line in self._journal.read():
             try:
                 is_accepted = self._take(position, line)
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
+            except OTHER_FORM as error:
                 message = f"the line that ends at byte {position} is damaged"
                 raise OSError(errno.EBADMSG, message, str(self._journal.path)) from error
             name = str(line.get("line"))

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from minibroker.broker.cluster.sections import Configs
-from minibroker.broker.wings.zookeeper_nodes.nodes import DEFAULT_ENTITY, from_json, sanitized, to_json, unsanitized
+from minibroker.broker.wings.zookeeper_nodes.nodes import (
+    DEFAULT_ENTITY,
+    from_json,
+    reading,
+    sanitized,
+    to_json,
+    unsanitized,
+)
 from minibroker.protocol.scram import BY_NAME
 
 logger = logging.getLogger(__name__)
@@ -176,19 +183,20 @@ def acls_path(pattern: str, resource_type: str, name: str) -> str:
 
 
 def rows_of_resource(pattern: str, resource_type: str, name: str, data: bytes) -> list[AclRow]:
-    """The rules of a resource, as the JSON of the section `acls` has them."""
-    return [
-        {
-            "resource_type": resource_type,
-            "name": name,
-            "pattern": pattern,
-            "principal": str(each["principal"]),
-            "host": str(each["host"]),
-            "operation": str(each["operation"]),
-            "permission": str(each["permissionType"]).upper(),
-        }
-        for each in from_json(data)["acls"]
-    ]
+    """The rules of a resource, as the JSON of the section `acls` has them. Raises ValueError."""
+    with reading():
+        return [
+            {
+                "resource_type": resource_type,
+                "name": name,
+                "pattern": pattern,
+                "principal": str(each["principal"]),
+                "host": str(each["host"]),
+                "operation": str(each["operation"]),
+                "permission": str(each["permissionType"]).upper(),
+            }
+            for each in from_json(data)["acls"]
+        ]
 
 
 def acls_data(rows: Iterable[AclRow]) -> bytes:

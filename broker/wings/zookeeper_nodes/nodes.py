@@ -6,11 +6,13 @@ As kafka 2.0.1 zk/ZkData.scala.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import OTHER_FORM
 from minibroker.zookeeper.messages import Create, NodeData, SetData, Write
 
 CLUSTER_ID: Final = "/cluster/id"
@@ -30,6 +32,10 @@ ACL_CHANGES: Final = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
 DEFAULT_ENTITY: Final = "<default>"
 NO_NODE: Final = -1  # in place of a version
+PORTS: Final = range(1 << 16)
+INT32: Final = range(-(1 << 31), 1 << 31)
+PARTITION_NUMBERS: Final = range(1 << 31)
+INT64: Final = range(-(1 << 63), 1 << 63)
 
 # What every broker creates if it is missing; as kafka 2.0.1 ZkData.PersistentZkPaths.
 PERSISTENT: Final = (
@@ -100,10 +106,31 @@ def to_json(document: Any) -> bytes:
 
 
 def from_json(data: bytes) -> Any:
-    document = json.loads(data)
-    if not isinstance(document, dict):
-        raise ValueError("not a JSON object")
-    return document
+    """Raises ValueError."""
+    with reading():
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")
+        return document
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Make everything that reading a document of another form raises a ValueError."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except OTHER_FORM as error:
+        raise ValueError(f"a node is not as Kafka writes it ({error!r})") from error
+
+
+def number(value: Any, allowed: range = INT32) -> int:
+    """Raises ValueError for one that Kafka's protocol cannot carry."""
+    found = int(value)
+    if found not in allowed:
+        raise ValueError(f"{found} is not from {allowed[0]} to {allowed[-1]}")
+    return found
 
 
 Value = TypeVar("Value")
@@ -123,9 +150,10 @@ class Form(Generic[Value]):
     def decode(self, data: bytes) -> Value:
         """Read data with any order of keys, and in older forms that Kafka takes.
 
-        Raises ValueError, KeyError or TypeError for other data.
+        Raises ValueError for other data.
         """
-        return self._of(from_json(data))
+        with reading():
+            return self._of(from_json(data))
 
 
 class BrokerNode(NamedTuple):
@@ -182,7 +210,7 @@ def broker_of(document: Any) -> BrokerNode:
     for each in document.get("endpoints") or [f"PLAINTEXT://{document['host']}:{document['port']}"]:
         name, _, address = str(each).partition("://")
         host, _, port = address.rpartition(":")
-        endpoints[name] = host.strip("[]"), int(port)
+        endpoints[name] = host.strip("[]"), number(port, PORTS)
     protocols = document.get("listener_security_protocol_map") or {name: name for name in endpoints}
     return BrokerNode(
         endpoints,
@@ -199,11 +227,11 @@ def in_brackets(host: str) -> str:
 
 
 def ids(numbers: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(map(int, numbers))
+    return tuple(map(number, numbers))
 
 
 def partition_of(row: Any) -> TopicPartition:
-    return TopicPartition(str(row["topic"]), int(row["partition"]))
+    return TopicPartition(str(row["topic"]), number(row["partition"], PARTITION_NUMBERS))
 
 
 CLUSTER: Final[Form[str]] = Form(
@@ -212,11 +240,13 @@ CLUSTER: Final[Form[str]] = Form(
 BROKER: Final = Form(broker_json, broker_of)
 CONTROL: Final[Form[ControllerNode]] = Form(
     lambda node: {"version": 1, "brokerid": node.broker_id, "timestamp": str(node.timestamp_ms)},
-    lambda document: ControllerNode(int(document["brokerid"]), int(document.get("timestamp", -1))),
+    lambda document: ControllerNode(number(document["brokerid"]), int(document.get("timestamp", -1))),
 )
 TOPIC: Final[Form[Mapping[int, tuple[int, ...]]]] = Form(  # the replicas, by partition
     lambda replicas: {"version": 1, "partitions": {str(each): list(its_own) for each, its_own in replicas.items()}},
-    lambda document: {int(number): ids(replicas) for number, replicas in document["partitions"].items()},
+    lambda document: {
+        number(each, PARTITION_NUMBERS): ids(replicas) for each, replicas in document["partitions"].items()
+    },
 )
 STATE: Final[Form[StateNode]] = Form(
     lambda node: {
@@ -227,9 +257,9 @@ STATE: Final[Form[StateNode]] = Form(
         "isr": list(node.in_sync_replicas),
     },
     lambda document: StateNode(
-        int(document["controller_epoch"]),
-        int(document["leader"]),
-        int(document["leader_epoch"]),
+        number(document["controller_epoch"]),
+        number(document["leader"]),
+        number(document["leader_epoch"]),
         ids(document["isr"]),
     ),
 )
@@ -243,11 +273,14 @@ CONFIG_CHANGE: Final[Form[str]] = Form(  # the entity with other configs, as `co
         f"{document['entity_type']}/{document['entity_name']}" if document["version"] == 1 else document["entity_path"]
     ),
 )
+LOG_DIR_EVENT: Final[Form[int]] = Form(  # the broker of which a log directory has failed
+    lambda broker_id: {"version": 1, "broker": broker_id, "event": 1}, lambda document: number(document["broker"])
+)
 # Partitions with other in-sync replicas, or those that their preferred replicas are to lead.
 PARTITIONS: Final[Form[Sequence[TopicPartition]]] = Form(
     lambda partitions: {
         "version": 1,
-        "partitions": [{"topic": topic, "partition": number} for topic, number in partitions],
+        "partitions": [{"topic": topic, "partition": each} for topic, each in partitions],
     },
     lambda document: [partition_of(row) for row in document["partitions"]],
 )
@@ -255,8 +288,7 @@ MOVES: Final[Form[Mapping[TopicPartition, tuple[int, ...]]]] = Form(  # the repl
     lambda moves: {
         "version": 1,
         "partitions": [
-            {"topic": topic, "partition": number, "replicas": list(replicas)}
-            for (topic, number), replicas in moves.items()
+            {"topic": topic, "partition": each, "replicas": list(replicas)} for (topic, each), replicas in moves.items()
         ],
     },
     lambda document: {partition_of(row): ids(row["replicas"]) for row in document["partitions"]},
@@ -268,7 +300,9 @@ PRODUCERS: Final[Form[ProducerIdsNode]] = Form(
         "block_start": str(node.start),
         "block_end": str(node.end),
     },
-    lambda document: ProducerIdsNode(int(document["broker"]), int(document["block_start"]), int(document["block_end"])),
+    lambda document: ProducerIdsNode(
+        number(document["broker"]), number(document["block_start"], INT64), number(document["block_end"], INT64)
+    ),
 )
 
 

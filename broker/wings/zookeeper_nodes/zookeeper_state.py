@@ -65,7 +65,7 @@ ISR_QUIET_SECONDS: Final = 5.0
 ISRS_SHOWN_SECONDS: Final = 60.0
 PLAINTEXT: Final = "PLAINTEXT"
 STALE: Final = (ReplyCode.BAD_VERSION, ReplyCode.NO_NODE, ReplyCode.NODE_EXISTS, ReplyCode.NOT_EMPTY)
-UNREADABLE: Final = (ValueError, KeyError, TypeError)  # a node that no broker has written
+UNREADABLE: Final = (ValueError,)  # a node that no broker has written
 OPEN_NODES: Final = (
     "its nodes have ACLs, and this broker cannot log in: open them with zookeeper-security-migration.sh"
     " --zookeeper.acl=unsecure, and set zookeeper.set.acl=false at all brokers"
@@ -125,7 +125,9 @@ class ZooKeeperState(StateOfSeveral):
 
     def _take_documents(self, documents: Mapping[str, Any]) -> None:
         sections = {self.section_named(name): document for name, document in documents.items()}
-        self._take({section: section.from_json(document) for section, document in sections.items()})
+        with nodes.reading():
+            values = {section: section.from_json(document) for section, document in sections.items()}
+        self._take(values)
 
     def get(self, section: Section[Value]) -> Value:
         """The value of a section. The offsets of OffsetCommit v0 are read when they are asked for.
@@ -383,7 +385,7 @@ class ZooKeeperState(StateOfSeveral):
         if node is None:
             self.controller_epoch, self._epoch_version = 0, NO_NODE
         else:
-            self.controller_epoch, self._epoch_version = int(node.data), node.stat.version
+            self.controller_epoch, self._epoch_version = nodes.number(node.data), node.stat.version
 
     def _read_brokers(self, changed: Collection[int] = (), *, anew: bool = False) -> None:
         live = {int(name) for name in self.client.children(nodes.BROKERS, watch=True)}
@@ -418,7 +420,7 @@ class ZooKeeperState(StateOfSeveral):
             for path in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
                 paths = [f"{path}/{name}" for name in self.client.children(path, watch=True)]
                 if path == nodes.LOG_DIR_EVENTS:
-                    failed = {int(nodes.from_json(self.client.data(each).data)["broker"]) for each in paths}
+                    failed = {nodes.LOG_DIR_EVENT.decode(self.client.data(each).data) for each in paths}
                     self._news.extend(map(LogDirectoryFailed, failed))
                 self.client.ask_all([Delete(each) for each in paths])
 

@@ -53,7 +53,7 @@ def field(name: str, path: str | None) -> Callable[[Any, Access], Found]:
         data = getattr(access, name)(record)
         try:
             found = None if data is None else json.loads(data)
-        except ValueError:  # it is not JSON
+        except (ValueError, RecursionError):  # it is not JSON
             return None
         for step in str(path).split("."):
             if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
@@ -100,5 +100,5 @@ def number_in(found: Found) -> float | None:
         return None
     try:
         return float(found)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.errors import CommandFailed
+from minibroker.protocol.text import OTHER_FORM
 
 LOG_VERSION = "v1"
 NO_OFFSET = "-"
@@ -66,7 +67,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
     try:
         return _read(folder)
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+    except (OSError, *OTHER_FORM) as error:
         raise _damaged(folder, f"a field is missing, or not as Spark writes it ({error!r})") from error
 
 
@@ -142,7 +143,7 @@ def _source(path: Path, line: str) -> Source:
     offset = _json(path, line)
     try:
         topics = {topic: {int(each): int(at) for each, at in found.items()} for topic, found in offset.items()}
-    except (AttributeError, TypeError, ValueError):  # of another source: a number, or an object of numbers
+    except OTHER_FORM:  # of another source: a number, or an object of numbers
         return Source(offset, None)
     return Source(offset, topics)
 
@@ -177,7 +178,7 @@ def _lines_of_any_version(path: Path) -> list[str]:
 def _json(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, "it is not JSON where it should be") from error
 
 
