@@ -76,9 +76,9 @@ class Subjects:
                 text = error.read().decode(errors="replace")
             try:
                 message = json.loads(text)["message"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 message = text[:200] or error.reason
             raise JobFailed(f"the schema registry refuses: {message}") from error
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError, RecursionError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise JobFailed(f"no schema registry answers at {self._url} ({reason}); correct the address") from error

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.text import OTHER_FORM
 
 if TYPE_CHECKING:
     from minibroker.schemas.schema import Schema
@@ -143,10 +144,10 @@ class SchemaRegistry:
                 text = error.read().decode(errors="replace")
             try:
                 message = json.loads(text)["message"]
-            except (ValueError, KeyError, TypeError):
+            except OTHER_FORM:
                 message = text[:200] or error.reason
             raise Undecodable(f"the schema registry refuses: {message}") from error
-        except (OSError, ValueError, HTTPException) as error:
+        except (OSError, ValueError, RecursionError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise CommandFailed(f"no schema registry answers at {self._url} ({reason}); correct the address") from error
 

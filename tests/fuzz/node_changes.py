@@ -10,7 +10,7 @@ from unittest import mock
 from minibroker.broker.app import BrokerApp
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.wings.zookeeper_nodes import entities, nodes, zookeeper_state
-from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import UNREADABLE, ZooKeeperState
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 from minibroker.conformance.requests import frame
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import TopicPartition
@@ -213,7 +213,7 @@ class Nodes(OfBroker):
             client.connect((), timeout_ms=0)
             try:
                 self._state.reload()
-            except UNREADABLE:
+            except ValueError:
                 client.disconnect()
                 return
             self._parts.controller_loop.catch_up()

@@ -74,6 +74,7 @@ def test_a_url_of_no_registry_is_refused(use: str, url: str) -> None:
     "answer",
     [
         *(b"", b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]"),
+        pytest.param(with_body(b"[" * 100_000), id="nested"),
         *map(with_body, (b"", b"\xff", b"null", b"7", b'"1"', b"[null]", b"[[1]]", b"{}", b'{"schema": 7, "id": "7"}')),
     ],
     ids=str,

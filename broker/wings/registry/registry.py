@@ -27,6 +27,7 @@ from minibroker.broker.wings.registry.records import (
     schema_key,
 )
 from minibroker.broker.wings.registry.schema_log import SchemaLog
+from minibroker.protocol.text import OTHER_FORM
 from minibroker.schemas.schema import LEVELS, MODULES, Schema, SchemaError, incompatible, parse
 
 DEFAULT_LEVEL = "BACKWARD"
@@ -331,7 +332,7 @@ def given_of(body: Mapping[str, Any]) -> Given:
             for each in body.get("references") or ()
         )
         version, number = (found if (found := int(body.get(name) or 0)) > 0 else None for name in ("version", "id"))
-    except (KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise refusals.INVALID_SCHEMA(f"references, version and id are not what they must be: {error!r}") from error
     kind = body.get("schemaType") or AVRO
     return Given(str(kind).upper(), text, references, number, version)

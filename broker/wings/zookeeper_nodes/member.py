@@ -20,7 +20,7 @@ from minibroker.broker.cluster.member import Member
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.network import sockets
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import UNREADABLE, ZooKeeperState
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.text import reason_of
 from minibroker.zookeeper.messages import ZooKeeperError
@@ -192,7 +192,7 @@ class ZooKeeperMember(Member[ZooKeeperState]):
                     logger.warning("the session with ZooKeeper has expired; this broker joins again")
                     self._state.on_expired()
                     self._tell()
-                except (OSError, ConnectionLost, ZooKeeperError, trio.TooSlowError, *UNREADABLE) as error:
+                except (OSError, ConnectionLost, ZooKeeperError, trio.TooSlowError, ValueError) as error:
                     if reason_of(error) != reason:
                         reason = reason_of(error)
                         logger.warning("no connection to ZooKeeper at %s:%d: %s", host, port, reason)

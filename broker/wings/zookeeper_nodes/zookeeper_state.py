@@ -65,7 +65,6 @@ ISR_QUIET_SECONDS: Final = 5.0
 ISRS_SHOWN_SECONDS: Final = 60.0
 PLAINTEXT: Final = "PLAINTEXT"
 STALE: Final = (ReplyCode.BAD_VERSION, ReplyCode.NO_NODE, ReplyCode.NODE_EXISTS, ReplyCode.NOT_EMPTY)
-UNREADABLE: Final = (ValueError,)  # a node that no broker has written
 OPEN_NODES: Final = (
     "its nodes have ACLs, and this broker cannot log in: open them with zookeeper-security-migration.sh"
     " --zookeeper.acl=unsecure, and set zookeeper.set.acl=false at all brokers"
@@ -152,7 +151,7 @@ class ZooKeeperState(StateOfSeveral):
             self.client.connect(self.ensemble.servers, timeout_ms=self._connection_timeout_ms)
             self._make_persistent()
             self.reload()
-        except (ConnectionLost, ZooKeeperError, SessionExpired, *UNREADABLE) as error:
+        except (ConnectionLost, ZooKeeperError, SessionExpired, ValueError) as error:
             servers = ",".join(f"{host}:{port}" for host, port in self.ensemble.servers)
             is_closed = isinstance(error, ZooKeeperError) and error.code == ReplyCode.NO_AUTH
             next_step = OPEN_NODES if is_closed else "start it, or name another in zookeeper.connect"
@@ -347,7 +346,7 @@ class ZooKeeperState(StateOfSeveral):
             if self.client.is_connected:
                 self.client.ask_all([Exists(nodes.CONTROLLER_EPOCH)])  # what was shown before comes before the answer
                 self._take_events()
-        except (ConnectionLost, ZooKeeperError, *UNREADABLE) as error:
+        except (ConnectionLost, ZooKeeperError, ValueError) as error:
             logger.error("cannot read the state of the cluster: %s", error)
             self.client.disconnect()
 

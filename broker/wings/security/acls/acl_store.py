@@ -15,6 +15,7 @@ from minibroker.broker.wings.security.acls.authorizer import Authorizer
 from minibroker.broker.wings.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
+from minibroker.protocol.text import OTHER_FORM
 
 # As `document_of` writes rules.
 ACLS: Section[Sequence[Mapping[str, str]]] = Section(
@@ -35,7 +36,7 @@ class AclStore:
         """Take the stored rules, which another broker may have changed. Raises FileStateError."""
         try:
             self.rules = [rule_of(document) for document in self._state.get(ACLS)]
-        except (KeyError, TypeError) as error:
+        except OTHER_FORM as error:
             raise FileStateError(f"an ACL of the data directory is unreadable: {error!r}") from error
         self._authorizer.set_rules(self.rules)
 
