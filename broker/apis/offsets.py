@@ -83,9 +83,9 @@ class OffsetApis:
         body = request.body
         now_ms = self._clock.wall_ms()
         if request.api_version == 0 and not self._has_zookeeper:
-            known = [name for name, _ in body.topics if name in self._metadata_cache.topics]
             asked = [TopicPartition(name, row.partition) for name, rows in body.topics for row in rows]
-            code = ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            is_known = any([*map(self._has_partition, asked)])
+            code = ErrorCode.UNSUPPORTED_VERSION if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return committed(dict.fromkeys(asked, code))
         commits: dict[TopicPartition, OffsetRecord] = {}
         errors: Errors = {}
