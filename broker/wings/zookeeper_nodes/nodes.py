@@ -106,12 +106,11 @@ def to_json(document: Any) -> bytes:
 
 
 def from_json(data: bytes) -> Any:
-    """Raises ValueError."""
-    with reading():
-        document = json.loads(data)
-        if not isinstance(document, dict):
-            raise ValueError("not a JSON object")
-        return document
+    """Read the JSON object of a node, inside `reading`."""
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")
+    return document
 
 
 @contextmanager
