@@ -17,7 +17,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.simulation.memory_zookeeper import MemoryZooKeeper
 from minibroker.zookeeper.messages import SEQUENTIAL, Create, Delete, SetData, encode_connect
 from minibroker.zookeeper.session import ZooKeeperClient
-from tests.fuzz.targets import NOW_MS, SETTINGS, OfBroker, plausible_requests
+from tests.fuzz.targets import NOW_MS, ODD_VALUES, SETTINGS, OfBroker, plausible_requests
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # The nodes that an input may write, with what a broker of Kafka or a tool writes; its first byte chooses one.
@@ -60,20 +60,7 @@ NOTICES: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "/config/": (f"{nodes.CONFIG_CHANGES}/config_change_", lambda path: nodes.CONFIG_CHANGE.encode(path[8:])),
     entities.ACLS: (f"{nodes.ACL_CHANGES}/acl_changes_", lambda path: b"Topic:t"),
 }
-# In place of a number, a text or a list.
-VALUES = (
-    b"1e999",
-    b"NaN",
-    b'"x"',
-    b"true",
-    b"null",
-    b"-1",
-    b"2147483648",
-    b"-9223372036854775809",
-    b"{}",
-    b"[]",
-    b"[" * 1200,
-)
+# A number, a text that is no name, or a list.
 VALUE = re.compile(rb'\d+|"[^"]*"(?!:)|\[[^\[\]]*\]')
 VALUES_OF_A_PLACE = 2
 ASKED = [each for each in plausible_requests() if each[:2] in (b"\0\3", b"\0\x1d", b"\0\x20", b"\0\x0a")]
@@ -161,7 +148,7 @@ class Nodes(OfBroker):
         found = []
         for number, (_, data) in enumerate(WRITTEN):
             changed = [
-                data[: place.start()] + VALUES[(number + at + more) % len(VALUES)] + data[place.end() :]
+                data[: place.start()] + ODD_VALUES[(number + at + more) % len(ODD_VALUES)] + data[place.end() :]
                 for at, place in enumerate(VALUE.finditer(data))
                 for more in range(VALUES_OF_A_PLACE)
             ]

@@ -45,6 +45,11 @@ from tests.storage.logs import records_of
 
 NOW_MS = 1_500_000_000_000
 CPU_SECONDS = 0.010  # of the loop, for an input
+# What Python's reader of JSON takes, and what reads its values may not.
+ODD_VALUES = (
+    *(b"1e999", b"-1e400", b"NaN", b"9" * 400, b"-1", b"2147483648", b"-9223372036854775809"),
+    *(b'"x"', b'"\\ud800"', b"true", b"null", b"{}", b"[]", b"[" * 1200),
+)
 MEMORY_KIB = 64 * 1024  # beyond what the process has had
 TRIES = 5  # an input is slow if it is so each time
 # These do what they are asked: each partition is a directory, and takes its time.
