@@ -79,8 +79,8 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-# What reading a JSON document raises that has another form: nests too deep, is no number that Python can round, lacks a
-# field, or has a value of another type.
+# The errors of reading a JSON document of another form: one that nests too deep, has a number that Python cannot round,
+# lacks a field, or has a value of another type.
 OTHER_FORM = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 # Kafka's messages about a value's type, which end in a type of Java's.

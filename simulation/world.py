@@ -344,6 +344,6 @@ async def wait_for(is_so: Callable[[], object], waiting: trio.lowlevel.ParkingLo
 
 
 def wake(waiting: trio.lowlevel.ParkingLot) -> None:
-    """Wake whoever waits; most often nobody does."""
+    """Wake the tasks that wait, if any do."""
     if waiting:
         waiting.unpark_all()

@@ -4,7 +4,8 @@
     LogFlushError        a failed fsync: what the disk holds is unknown
     HalfDoneError        a change of several files, of which some are changed: a start completes it or makes it anew
     LogDirectoryError    a data directory that the broker cannot start with
-    KafkaError           what a client gets: KAFKA_STORAGE_ERROR, by `map_storage_errors`
+    KafkaError           what a client gets: KAFKA_STORAGE_ERROR, by `map_storage_errors`; in a row of a Fetch, which
+                         needs no exception, by `Partitions.failed_read`
 
 A passing error (a full disk, no free descriptor) refuses one operation. Any other, every failed fsync and everything
 half done take the log directory offline until the next start.
