@@ -131,7 +131,7 @@ class Comparison:
         for compare in (self._bounds, self._properties, self._items):
             yield from compare(old, new, path)
 
-    def _fits(self, old: Any, new: Any) -> bool:
+    def fits(self, old: Any, new: Any) -> bool:
         return next(Comparison(self._old, self._new).compare(old, new, ""), None) is None
 
     def _combined(self, old: Any, new: Any, of_old: str | None, of_new: str | None, path: str) -> Iterator[Reason]:
@@ -140,14 +140,14 @@ class Comparison:
             yield from self.compare(olds[0], news[0], path)
         elif (of_new in SUMS or len(news) == 1) and of_old in (None, *SUMS):
             for place, each in enumerate(olds):
-                if not any(self._fits(each, other) for other in news):
+                if not any(self.fits(each, other) for other in news):
                     yield reason(
                         "SUM_TYPE_NARROWED", f"{path}/{of_old}/{place}" if of_old else path, "no branch reads it"
                     )
         elif of_old == "allOf" and of_new in ("allOf", "anyOf", None):
             wanted = news if of_new == "allOf" else [new]
             for place, other in enumerate(wanted):
-                if not any(self._fits(each, other) for each in olds):
+                if not any(self.fits(each, other) for each in olds):
                     yield reason("PRODUCT_TYPE_EXTENDED", f"{path}/{of_new}/{place}", "it is one condition more")
         else:
             yield reason("COMBINED_TYPE_CHANGED", path, f"{of_old or 'a type'} became {of_new or 'a type'}")
@@ -161,7 +161,7 @@ class Comparison:
         before, after = values_of(old), values_of(new)
         if after is not None and (before is None or any(each not in after for each in before)):
             yield reason("ENUM_ARRAY_NARROWED" if before else "ENUM_ARRAY_ADDED", path, "it allows fewer values")
-        if "not" in new and new["not"] != old.get("not"):
+        if "not" in new and not ("not" in old and Comparison(self._new, self._old).fits(new["not"], old["not"])):
             yield reason("NOT_TYPE_EXTENDED", path, "it forbids more")
 
     def _bounds(self, old: Any, new: Any, path: str) -> Iterator[Reason]:
@@ -207,7 +207,7 @@ class Comparison:
         rest = rest_for(new, name)
         if rest is False:
             yield reason("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", at, f"property {name} is not allowed any more")
-        elif not self._fits(old, rest):
+        elif not self.fits(old, rest):
             yield reason(
                 "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", at, f"property {name} does not fit"
             )
@@ -220,7 +220,7 @@ class Comparison:
                 yield reason("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", at, f"property {name} could be anything before")
             return
         rest = rest_for(old, name)
-        if rest is not False and not self._fits(rest, added):
+        if rest is not False and not self.fits(rest, added):
             yield reason(
                 "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", at, f"property {name} is narrower"
             )
@@ -234,7 +234,7 @@ class Comparison:
         first, second = self._tuple(old), self._tuple(new)
         if first or second:
             for place in range(max(len(first), len(second))):
-                was = first[place] if place < len(first) else rest_of_items(old)
+                was = first[place] if place < len(first) else rest_of_items(old) if first else True
                 now = second[place] if place < len(second) else rest_of_items(new)
                 yield from self.compare(was, now, f"{path}/items/{place}")
             before, after = rest_of_items(old), rest_of_items(new)

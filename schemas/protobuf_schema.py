@@ -131,8 +131,28 @@ class ProtobufSchema:
     def unreadable(self, writer: ProtobufSchema) -> Sequence[Reason]:
         old, new = writer._file, self._file
         found = list(compare_messages(old.message_type, new.message_type, "#"))
+        before, after = writer._imported(), self._imported()
+        for name in sorted(before.keys() & after.keys()):
+            found += compare_messages([before[name]], [after[name]], f"#/{name.rpartition('.')[0]}")
         if old.package != new.package:
             found.insert(0, Reason("PACKAGE_CHANGED", f"package {old.package} became {new.package}"))
+        return found
+
+    def _imported(self) -> dict[str, Any]:
+        """The messages of other files that fields have, and those in them, by their complete names."""
+        found: dict[str, Any] = {}
+        try:
+            left = list(self._pool.FindFileByName(NAME).message_types_by_name.values())
+        except KeyError:  # it imports what is not here
+            return found
+        while left:
+            message = left.pop()
+            left += message.nested_types
+            for each in [field.message_type for field in message.fields if field.message_type is not None]:
+                if each.file.name != NAME and each.full_name not in found:
+                    found[each.full_name] = descriptor_pb2.DescriptorProto()
+                    each.CopyToProto(found[each.full_name])
+                    left.append(each)
         return found
 
     def decode(self, data: memoryview) -> Any:

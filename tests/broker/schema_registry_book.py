@@ -17,7 +17,8 @@ import trio
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.schema_registry import AskedRegistry
 
-BOOK = Path(__file__).parent.parent / "golden" / "schema_registry.txt"
+GOLDEN = Path(__file__).parent.parent / "golden"
+BOOK = "schema_registry.txt"
 REQUEST = re.compile(r"(?P<method>[A-Z]+) (?P<path>\S+)(?: (?P<body>.*))?")
 NAMED = re.compile(r"\$(\w+)")
 
@@ -27,9 +28,9 @@ class Conversation(NamedTuple):
     text: str
 
 
-def read() -> tuple[dict[str, str], list[Conversation]]:
+def read(book: str = BOOK) -> tuple[dict[str, str], list[Conversation]]:
     """The named schemas, and the conversations."""
-    head, *rest = BOOK.read_text().split("\n# ")
+    head, *rest = (GOLDEN / book).read_text().split("\n# ")
     named = dict(re.findall(r"^let (\w+) = (.*)$", head, re.MULTILINE))
     return named, [Conversation(title, text.strip()) for title, _, text in (each.partition("\n") for each in rest)]
 
@@ -49,7 +50,7 @@ async def held(conversation: Conversation, named: dict[str, str], registry: Aske
 
 async def record() -> None:
     named, conversations = read()
-    head = BOOK.read_text().partition("\n# ")[0]
+    head = (GOLDEN / BOOK).read_text().partition("\n# ")[0]
     texts = []
     for each in conversations:
         with tempfile.TemporaryDirectory() as directory:
@@ -58,7 +59,7 @@ async def record() -> None:
                 texts.append(f"\n# {each.title}\n{await held(each, named, AskedRegistry(broker))}\n")
                 broker.close()
                 nursery.cancel_scope.cancel()
-    BOOK.write_text(head + "".join(texts))
+    (GOLDEN / BOOK).write_text(head + "".join(texts))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The verdicts on pairs of schemas in compatibility.txt, at all levels, in both directions."""
+"""The verdicts on pairs of schemas: in compatibility.txt at all levels, in karapace_pairs.txt of a reader."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,20 @@ def test_a_pair_of_schemas_has_its_verdict_at_each_level(pair: Pair) -> None:
         assert (found is None) == (level.removesuffix("_TRANSITIVE") in allowed), (level, found)
         if found is not None and pair.field is not None:
             assert any(re.search(rf"(?<!\w){re.escape(pair.field)}(?!\w)", str(each)) for each in found[1]), found
+
+
+KARAPACE = (Path(__file__).parent / "karapace_pairs.txt").read_text()
+NAMED = {(kind, name): text for kind, name, text in re.findall(r"^let (\w+) (\w+) = (.*)$", KARAPACE, re.MULTILINE)}
+VERDICTS = re.findall(r"^(\w+) (reads|refuses): (.*(?:\n  \w+<.*)*)", KARAPACE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "pair"), [(kind, verdict, pair) for kind, verdict, each in VERDICTS for pair in each.split()]
+)
+def test_a_pair_of_karapaces_has_its_verdict(kind: str, verdict: str, pair: str) -> None:
+    new, old = (parse(kind, NAMED[kind, name], {}) for name in pair.split("<"))
+
+    assert bool(new.unreadable(old)) == (verdict == "refuses")
 
 
 def test_only_a_transitive_level_looks_at_older_versions() -> None:

@@ -37,6 +37,7 @@ NO_MODE = refusal(40409, "Subject '{}' does not have subject-level mode configur
 INCOMPATIBLE = refusal(
     409, 'Schema being registered is incompatible with an earlier schema for subject "{}", details: [{}]'
 )
+NOT_THE_FORM = refusal(400, "references, version and id are not what they must be: {!r}; correct it")
 INVALID_SCHEMA = refusal(42201, "{}")
 INVALID_VERSION = refusal(
     42202,

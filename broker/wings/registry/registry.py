@@ -326,13 +326,15 @@ def given_of(body: Mapping[str, Any]) -> Given:
     text = body.get("schema")
     if not isinstance(text, str) or not text.strip():
         raise refusals.INVALID_SCHEMA("Empty schema")
+    rows = body.get("references")
     try:
+        if not isinstance(rows, list | None):
+            raise TypeError("references are a list")
         references = tuple(
-            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
-            for each in body.get("references") or ()
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"])) for each in rows or ()
         )
         version, number = (found if (found := int(body.get(name) or 0)) > 0 else None for name in ("version", "id"))
     except OTHER_FORM as error:
-        raise refusals.INVALID_SCHEMA(f"references, version and id are not what they must be: {error!r}") from error
+        raise refusals.NOT_THE_FORM(error) from error
     kind = body.get("schemaType") or AVRO
     return Given(str(kind).upper(), text, references, number, version)

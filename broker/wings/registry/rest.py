@@ -65,8 +65,10 @@ class Api:
         return await self._registry.delete_subject(asked.names[0], permanent=asked.says("permanent"))
 
     async def lookup(self, asked: Asked) -> Any:
-        given, normalize = given_of(asked.body), asked.says("normalize")
-        found = await self._registry.lookup(asked.names[0], given, normalize=normalize, deleted=asked.says("deleted"))
+        subject, deleted = asked.names[0], asked.says("deleted")
+        self._registry.versions(subject, deleted=deleted)  # before the schema is read, as Confluent's
+        given = given_of(asked.body)
+        found = await self._registry.lookup(subject, given, normalize=asked.says("normalize"), deleted=deleted)
         return await self._shown(found, asked)
 
     async def versions(self, asked: Asked) -> Any:
