@@ -51,8 +51,8 @@ OTHERS: dict[str, set[str]] = {
     "zookeeper": set(),
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
-    # hypercorn serves the schema registry, where it is asked for.
-    "broker": {"trio", "outcome", "cryptography", "hypercorn"},
+    # h11 serves the schema registry, where it is asked for.
+    "broker": {"trio", "outcome", "cryptography", "h11"},
     "conformance": {"crc32c"},
     "simulation": {"trio"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
@@ -233,7 +233,8 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
         ("construct", ["protocol"]),
         ("trio", ["broker", "simulation", f"{TOOLKIT}/console"]),
         ("starlette", [f"{TOOLKIT}/console"]),
-        ("hypercorn", [f"{TOOLKIT}/console/server.py", "broker/wings/registry/serving.py"]),
+        ("hypercorn", [f"{TOOLKIT}/console/server.py"]),
+        ("h11", ["broker/wings/registry/serving.py"]),
         ("typer", [f"{TOOLKIT}/cli"]),
         ("kafka", [f"{TOOLKIT}/any_cluster/kafka_python.py", "spark_jobs/progress_commits.py"]),
         # An installation without pytest works: only pytest itself loads the plugin.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from minibroker.broker.wings.registry import refusals
@@ -13,10 +13,12 @@ from minibroker.broker.wings.registry.access import Access
 from minibroker.broker.wings.registry.records import Version
 from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry, given_of, number_of
-from minibroker.broker.wings.registry.relay import Relay
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import json_object
 from minibroker.schemas.schema import AVRO, PROTOBUF
+
+if TYPE_CHECKING:  # a broker alone does without
+    from minibroker.broker.wings.registry.relay import Relay
 
 JSON_TYPE = b"application/vnd.schemaregistry.v1+json"
 BODY_BYTES_MAX = 8 << 20
@@ -240,7 +242,7 @@ def page(rows: list[Any], asked: Asked) -> list[Any]:
 
 
 class RestApi:
-    """The application that hypercorn serves. `access` refuses those who may not ask; `relay` is that of a cluster."""
+    """An application of ASGI, for HTTP alone. `access` refuses those who may not ask; `relay` is that of a cluster."""
 
     def __init__(self, registry: Registry, access: Access, relay: Relay | None = None) -> None:
         self._api = Api(registry)
@@ -248,23 +250,16 @@ class RestApi:
         self._relay = relay
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-        elif scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
+        status, value, headers = await self._answer(scope, receive)
+        if isinstance(value, bytes):  # of another registry
+            body = value
+        elif isinstance(value, str):  # of .../schema, which is no JSON
+            body = value.encode()
         else:
-            status, value, headers = await self._answer(scope, receive)
-            if isinstance(value, bytes):  # of another registry
-                body = value
-            elif isinstance(value, str):  # of .../schema, which is no JSON
-                body = value.encode()
-            else:
-                body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-            headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body)), *headers]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+            body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+        headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body)), *headers]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     async def _answer(self, scope: Any, receive: Any) -> tuple[int, Any, list[tuple[bytes, bytes]]]:
         try:
@@ -308,6 +303,8 @@ async def body_of(receive: Any) -> Mapping[str, Any]:
     body = bytearray()
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(408, "the request does not come to its end")
         body += message.get("body", b"")
         if len(body) > BODY_BYTES_MAX:
             raise Refusal(413, f"a request may have {BODY_BYTES_MAX:,} bytes; send less")
