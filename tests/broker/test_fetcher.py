@@ -231,6 +231,7 @@ async def test_a_leader_without_sessions_gets_every_partition_each_time(cluster_
     fetches = second.fetches()
     assert {(fetch.session_id, fetch.session_epoch) for fetch in fetches} == {(0, 0)}
     assert {sum(len(rows) for _, rows in fetch.topics) for fetch in fetches[1:]} == {2}
+    assert len(fetches) < 20
 
 
 async def test_a_session_names_only_changes_and_is_begun_anew_when_the_leader_has_lost_it(cluster: Cluster) -> None:
@@ -254,6 +255,30 @@ async def test_a_session_names_only_changes_and_is_begun_anew_when_the_leader_ha
     assert [forgotten for _, _, forgotten in sent if forgotten] == [[("t", [1])]]
     assert sent[-1][1] == [("t", [(0, -1, 1, -1, 0, 1 << 20)])]
     assert (True, 0, 2) in after
+
+
+async def test_partitions_that_come_one_by_one_leave_no_session_behind(cluster: Cluster) -> None:
+    first, second = cluster.sides
+    places = [TopicPartition("t", number) for number in range(20)]
+    for each in places:
+        cluster.lead(0, each)
+        await trio.sleep(0.05)
+    cluster.tell_metadata(*places)
+    await trio.sleep(2)
+
+    (session,) = first.broker.parts.fetch_sessions.sessions.values()
+    assert len(session.partitions) == len(places)
+    assert max(fetch.max_wait_ms for fetch in second.fetches()) == 500
+
+
+async def test_a_follower_that_gives_answers_up_leaves_no_session_behind(cluster_of: ClusterOf) -> None:
+    cluster = cluster_of(replica_socket_timeout_ms=500)
+    first, second = cluster.sides
+    cluster.lead(0, T0)
+    await trio.sleep(10)
+
+    begun = sum(fetch.session_epoch == 0 for fetch in second.fetches())
+    assert (begun > 5, len(first.broker.parts.fetch_sessions.sessions)) == (True, 1)
 
 
 async def test_a_batch_that_is_damaged_on_the_way_is_asked_for_again(cluster: Cluster) -> None:
@@ -378,9 +403,9 @@ async def test_the_settings_of_fetches_are_obeyed(cluster_of: ClusterOf) -> None
     await produce(first, *[b"v" * 100] * 10)
     await cluster.until_equal(T0)
 
-    fetch = second.fetches()[0]
-    assert (fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes) == (200, 2000, 400)
-    assert fetch.topics[0][1][0][-1] == 300
+    begins, fetch, *_ = second.fetches()
+    assert (begins.max_wait_ms, fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes) == (0, 200, 2000, 400)
+    assert begins.topics[0][1][0][-1] == 300
 
 
 async def test_a_partition_asks_again_after_the_back_off(cluster_of: ClusterOf) -> None:

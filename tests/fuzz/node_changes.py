@@ -135,6 +135,7 @@ class Nodes(OfBroker):
         assert isinstance(state, ZooKeeperState)
         self._state = state
         self._before: dict[str, bytes] = {}
+        self._notices: list[str] = []
         path, data = WRITTEN[0]
         self._write(path, data)
         self._see()
@@ -183,9 +184,11 @@ class Nodes(OfBroker):
         self._notify(path)
 
     def _notify(self, path: str) -> None:
+        """Notify of a path, in place of what was notified before: each look reads all notifications there are."""
         for beginning, (notice, data_of) in NOTICES.items():
             if path.startswith(beginning):
-                self._operator.ask(Create(notice, data_of(path), SEQUENTIAL))
+                self._operator.ask_all([Delete(each) for each in self._notices])
+                self._notices = [self._operator.ask(Create(notice, data_of(path), SEQUENTIAL))]
 
     def _undo(self) -> None:
         self._operator.ask_all([Delete(cast(str, each)) for each in self._new])

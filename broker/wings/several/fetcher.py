@@ -8,7 +8,8 @@
 A partition whose leader answers an error, or whose log refuses the change, is due again after
 replica.fetch.backoff.ms; the others go on. So is one that the throttle of this broker holds back. A partition that is
 added ends the wait at the leader, so that it is fetched at once. As kafka 2.0.1 AbstractFetcherThread and
-ReplicaFetcherThread, in their versions of the requests.
+ReplicaFetcherThread, in their versions of the requests; but the fetch that begins a session does not wait, so that the
+id of hardly any session is lost with its answer.
 
 Tests hold partitions back (holds.py): one that is held is due, and not asked for; of one that is to lag, the leader's
 end is asked for with each answer, and what is too new for it is fetched again, every `LAG_POLL_MS`.
@@ -287,7 +288,9 @@ class Fetcher:
         )
         answer = None
         try:
-            with trio.CancelScope() as self._waiting:
+            with trio.CancelScope() as waiting:
+                if request.max_wait_ms:
+                    self._waiting = waiting
                 answer = await self._ask(ApiKey.FETCH, request)
         except ConnectionError:
             self._retry_all()
@@ -320,6 +323,8 @@ class Fetcher:
 
     def _max_wait_ms(self) -> int:
         """How long the leader may wait; a partition that is to lag does not wait for records of others."""
+        if self._session.begins:
+            return 0
         max_wait_ms = self._config.replica_fetch_wait_max_ms
         if not self._retries or not self._holds.are_any:
             return max_wait_ms

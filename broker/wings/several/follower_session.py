@@ -8,6 +8,8 @@
 A partition stays asked until its answer is taken: a leader leaves partitions without news out of its answers. A leader
 that keeps no session answers with id 0, and gets every partition in every fetch. As kafka 2.0.1 FetchSessionHandler,
 without a look at the other partitions of a session for each fetch.
+
+A leader begins a session when it answers. If nobody hears the answer the session stays, and no later fetch names it.
 """
 
 from __future__ import annotations
@@ -33,11 +35,12 @@ class SessionFetch(NamedTuple):
 class FollowerSession:
     """The partitions that are asked for, and those of them that the leader's session has."""
 
-    __slots__ = ("_asked", "_changed", "_dropped", "_epoch", "_id", "_known")
+    __slots__ = ("_asked", "_changed", "_dropped", "_epoch", "_id", "_is_refused", "_known")
 
     def __init__(self) -> None:
         self._id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
+        self._is_refused = False  # by a leader without room for it
         self._asked: dict[TopicPartition, AskRecords] = {}
         self._known: dict[TopicPartition, AskRecords] = {}  # to the leader's session
         self._changed: dict[TopicPartition, AskRecords] = {}  # asked, and not yet known
@@ -52,6 +55,11 @@ class FollowerSession:
     def is_full(self) -> bool:
         """Whether the next fetch names all partitions."""
         return self._epoch == INITIAL_EPOCH
+
+    @property
+    def begins(self) -> bool:
+        """Whether the leader is likely to begin a session when it answers the next fetch."""
+        return self.is_full and not self._is_refused
 
     def ask(self, topic_partition: TopicPartition, request: AskRecords) -> None:
         """Ask for a partition from the next fetch on, until its answer is taken."""
@@ -101,7 +109,8 @@ class FollowerSession:
                 self._id = NO_SESSION_ID
             self.begin_anew()
             return False
-        if session_id == NO_SESSION_ID:
+        self._is_refused = session_id == NO_SESSION_ID
+        if self._is_refused:
             self._id = NO_SESSION_ID
             self.begin_anew()
         elif self.is_full:
