@@ -188,7 +188,7 @@ class Nodes(OfBroker):
         for beginning, (notice, data_of) in NOTICES.items():
             if path.startswith(beginning):
                 self._operator.ask_all([Delete(each) for each in self._notices])
-                self._notices = [self._operator.ask(Create(notice, data_of(path), SEQUENTIAL))]
+                self._notices = [cast(str, self._operator.ask(Create(notice, data_of(path), SEQUENTIAL)))]
 
     def _undo(self) -> None:
         self._operator.ask_all([Delete(cast(str, each)) for each in self._new])
