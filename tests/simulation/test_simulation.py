@@ -190,7 +190,7 @@ def test_every_old_rule_has_its_story() -> None:
     [
         ("hw-goes-back", 8),
         ("kafka-9144", 2),
-        ("journal-compaction", 3),
+        ("journal-compaction", 2),
         ("kip-890", 13),
         ("controller-new-journal", 15),
         ("kip-279", 155),
