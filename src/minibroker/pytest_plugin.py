@@ -136,7 +136,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         type=seconds_of_a_test,
         default=60.0,
-        help="how long a test may take under faults, 60 without it; then it has failed",
+        help="how long a test may take under faults, and twice its time without; 60 without it; then it has failed",
     )
     parser.addini(
         "minibroker_settings",

@@ -232,6 +232,15 @@ def test_a_test_that_is_not_found_or_that_ends_its_process_is_told_as_that(tmp_p
     assert killed.text.startswith("the test ended its process with status -6\n")
 
 
+@pytest.mark.slow
+def test_a_test_that_is_slow_without_faults_gets_more_time(tmp_path: Path) -> None:
+    trials = Trials([sys.executable, "-c", "import time; time.sleep(1.5)"], tmp_path, seed=1, timeout_seconds=1)
+
+    assert trials.run("test_a", ()).text.startswith("the test hangs: it had not ended after 1 s")
+    assert trials.examine("test_a", [1]).result.text.startswith("the test ended its process with status 0")
+    assert trials.run("test_a", ()).text.startswith("the test ended its process with status 0")
+
+
 HANGING = """
 import faulthandler, time
 faulthandler.enable()

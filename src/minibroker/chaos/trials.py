@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -25,6 +26,7 @@ from minibroker.chaos.plan import Plan, Requests, drawn, used_by
 TEMPORARY = "temporary"  # the file of a run with the directories of its brokers, which remain where it is killed
 STACKS_SECONDS = 5.0
 CONFIRMATIONS = 2
+SLOWNESS = 2  # times what a test takes without faults, it may take more with them: a busy machine is slow with both
 SHOWN_CHARACTERS = 6_000
 # Of pytest: interrupted (also by an error of the collection), an internal error, an option or a conftest.py that is
 # wrong, and no test. A test that ends its process has another.
@@ -92,6 +94,7 @@ class Trials:
         self._directory = directory
         self._seed = seed
         self._timeout_seconds = timeout_seconds
+        self._alone_seconds: dict[str, float] = {}  # by test, with the start and the end of its process
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_stopped = False
 
@@ -106,7 +109,9 @@ class Trials:
 
         Raises CannotStart.
         """
+        began = time.monotonic()
         alone = self.run(test, (), is_recorded=True)
+        self._alone_seconds[test] = time.monotonic() - began
         if alone.outcome != "passed":
             return Verdict(test, result=alone, is_wrong=True, why_not=f"it {HOW_ALONE[alone.outcome]}")
         uses = used_by(Requests(*each) for _, *each in alone.asked)
@@ -151,14 +156,16 @@ class Trials:
             folder = Path(name)
             order = {"test": test, "faults": [(each.place, each.line) for each in plan], "is_recorded": is_recorded}
             (folder / "order.json").write_text(json.dumps(order))
-            status = self._wait(folder)
+            alone = self._timeout_seconds if is_recorded else self._alone_seconds.get(test, 0.0)
+            limit_seconds = self._timeout_seconds + SLOWNESS * alone
+            status = self._wait(folder, limit_seconds)
             if (folder / TEMPORARY).exists():
                 for each in (folder / TEMPORARY).read_text().splitlines():
                     shutil.rmtree(each, ignore_errors=True)
             printed = (folder / "output").read_text(errors="replace")
             is_done = (folder / "result.json").exists()
             if status is None and not self._is_stopped:
-                return Result("failed", self._stuck(printed, is_done=is_done))
+                return Result("failed", stuck(printed, limit_seconds, is_done=is_done))
             if is_done:
                 return Result(**json.loads((folder / "result.json").read_text()))
         shown = printed[-SHOWN_CHARACTERS:]
@@ -168,7 +175,7 @@ class Trials:
             raise CannotStart(shown)
         return Result("failed", f"the test ended its process with status {status}\n{shown}")
 
-    def _wait(self, folder: Path) -> int | None:
+    def _wait(self, folder: Path, limit_seconds: float) -> int | None:
         """Run pytest to its end, and return its status; None where it was ended, since the time was over."""
         own = [f"--minibroker-chaos-run={folder / 'order.json'}", f"--basetemp={folder / 'tmp'}"]
         own += [f"--minibroker-log={folder}", "-o", f"cache_dir={folder / 'cache'}", "--color=no"]
@@ -185,20 +192,11 @@ class Trials:
         try:
             if self._is_stopped:  # meanwhile
                 end(process, signal.SIGKILL)
-            return process.wait(self._timeout_seconds)
+            return process.wait(limit_seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:
             self._end(process)
-
-    def _stuck(self, printed: str, *, is_done: bool) -> str:
-        """The text for a run that hangs: where its main thread waits, without the frames of pytest."""
-        what = "the test had ended, and its process had not" if is_done else "the test hangs: it had not ended"
-        stack = STACK.search(printed)
-        frames = [] if stack is None else stack["frames"].splitlines()
-        own = [each for each in frames if not any(name in each for name in OF_PYTEST)][:SHOWN_FRAMES]
-        where = ["it waits in (most recent call first)", *own] if own else [printed[-SHOWN_CHARACTERS:]]
-        return "\n".join([f"{what} after {self._timeout_seconds:g} s", *where])
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill it, if it runs; its brokers end with it."""
@@ -210,6 +208,16 @@ class Trials:
                 end(process, signal.SIGKILL)
         process.wait()
         self._running.discard(process)
+
+
+def stuck(printed: str, seconds: float, *, is_done: bool) -> str:
+    """The text for a run that hangs: where its main thread waits, without the frames of pytest."""
+    what = "the test had ended, and its process had not" if is_done else "the test hangs: it had not ended"
+    stack = STACK.search(printed)
+    frames = [] if stack is None else stack["frames"].splitlines()
+    own = [each for each in frames if not any(name in each for name in OF_PYTEST)][:SHOWN_FRAMES]
+    where = ["it waits in (most recent call first)", *own] if own else [printed[-SHOWN_CHARACTERS:]]
+    return "\n".join([f"{what} after {seconds:.3g} s", *where])
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
