@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import ipaddress
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import trio
@@ -28,6 +28,17 @@ from minibroker.protocol.sasl_client import OAUTHBEARER, LoginError, conversatio
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 BASIC = "basic "
+
+
+class Request(NamedTuple):
+    """A request over HTTP. The path and the query are as they were sent; names of headers are in small letters."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    client: str  # its address
+    body: Callable[[], Awaitable[bytes]]  # raises Refusal
 
 
 class Asker:
@@ -67,9 +78,9 @@ class Access:
 
         return TlsListener(self._config, self._listener).context()
 
-    async def check(self, scope: Any, *, is_change: bool) -> None:
+    async def check(self, request: Request, *, is_change: bool) -> None:
         """Raises Refusal."""
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = request.headers
         host = headers.get("host", "")
         if self._is_local and (urlsplit(f"//{host}").hostname or "") not in LOCAL_NAMES:
             raise Refusal(400, "this registry is of this machine alone; ask it as localhost")
@@ -77,7 +88,7 @@ class Access:
             raise Refusal(403, "a web page elsewhere made the browser send this")
         principal = await self._principal(headers.get("authorization", "")) if self._servers else ANONYMOUS
         if self._rights is not None:
-            asker = Asker(principal, scope["client"][0])
+            asker = Asker(principal, request.client)
             operation = Operation.WRITE if is_change else Operation.READ
             if not self._rights.decisions(asker, operation, ResourceType.TOPIC)[TOPIC]:
                 raise Refusal(40301, f"{principal} may not {operation.title} the topic {TOPIC}")
@@ -97,8 +108,8 @@ class Access:
         raise Refusal(401, "Unauthorized: the broker knows no such user with this password")
 
     @staticmethod
-    def headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
-        return [(b"www-authenticate", b'Basic realm="schema registry"')] if refusal.code == 401 else []
+    def headers(refusal: Refusal) -> dict[str, str]:
+        return {"www-authenticate": 'Basic realm="schema registry"'} if refusal.code == 401 else {}
 
 
 def is_user(mechanism: str, make: Callable[[], Any], user: str, password: str) -> bool:

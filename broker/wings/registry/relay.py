@@ -6,18 +6,17 @@ do to their primary. So all answer alike, and whichever broker dies, the others 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 
 import trio
 
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.upkeep import threads
 from minibroker.broker.wings.registry import refusals
+from minibroker.broker.wings.registry.access import Request
 from minibroker.broker.wings.registry.records import TOPIC
 from minibroker.broker.wings.registry.schema_log import TIMEOUT_MS, SchemaLog
 from minibroker.protocol.message_values import NO_LEADER
@@ -48,12 +47,12 @@ class Relay:
     def _file(self, broker_id: int) -> Path:
         return self._directory / f"{broker_id}.registry"
 
-    async def answer(self, scope: Any, body: Mapping[str, Any], *, is_change: bool) -> tuple[int, bytes] | None:
+    async def answer(self, request: Request, body: bytes, *, is_change: bool) -> tuple[int, bytes] | None:
         """The leader's status and body; None where this broker leads, or has an empty registry to tell of.
 
         Raises Refusal, and KafkaError.
         """
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = request.headers
         if PASSED_ON in headers:
             return None
         if is_change:
@@ -66,7 +65,7 @@ class Relay:
                 return None
             if leader not in (None, NO_LEADER):
                 try:
-                    return await threads.run_sync(self._asked, leader, scope, body, kept)
+                    return await threads.run_sync(self._asked, leader, request, body, kept)
                 except (OSError, HTTPException, ValueError) as error:
                     was_sent = not isinstance(error, ConnectionRefusedError | FileNotFoundError)
                     if (is_change and was_sent) or trio.current_time() > deadline:
@@ -75,12 +74,10 @@ class Relay:
                 raise refusals.NO_LEADER()
             await trio.sleep(POLL_SECONDS)
 
-    def _asked(self, leader: int, scope: Any, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes]:
+    def _asked(self, leader: int, request: Request, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Raises OSError, HTTPException, ValueError."""
         host, port = self._file(leader).read_text().split()
-        address = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0] + b"?" + scope["query_string"]
-        sent = json.dumps(body).encode() if body else None
         with closing(HTTPConnection(host, int(port), timeout=TIMEOUT_SECONDS)) as connection:
-            connection.request(scope["method"], address.decode("latin-1"), sent, dict(headers))
+            connection.request(request.method, f"{request.path}?{request.query}", body or None, dict(headers))
             answer = connection.getresponse()
             return answer.status, answer.read()

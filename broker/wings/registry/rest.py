@@ -1,4 +1,4 @@
-"""The REST interface of Confluent's schema registry, as an ASGI application: a table of addresses, a method each."""
+"""The REST interface of Confluent's schema registry: a table of addresses, a method each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from minibroker.broker.wings.registry import refusals
-from minibroker.broker.wings.registry.access import Access
+from minibroker.broker.wings.registry.access import Access, Request
 from minibroker.broker.wings.registry.records import Version
 from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry, given_of, number_of
@@ -20,8 +20,7 @@ from minibroker.schemas.schema import AVRO, PROTOBUF
 if TYPE_CHECKING:  # a broker alone does without
     from minibroker.broker.wings.registry.relay import Relay
 
-JSON_TYPE = b"application/vnd.schemaregistry.v1+json"
-BODY_BYTES_MAX = 8 << 20
+JSON_TYPE = "application/vnd.schemaregistry.v1+json"
 READING = ("GET", "HEAD")
 ALL_COMPATIBLE = {"is_compatible": True}
 
@@ -242,55 +241,54 @@ def page(rows: list[Any], asked: Asked) -> list[Any]:
 
 
 class RestApi:
-    """An application of ASGI, for HTTP alone. `access` refuses those who may not ask; `relay` is that of a cluster."""
+    """The answers to requests. `access` refuses those who may not ask; `relay` is that of a cluster."""
 
     def __init__(self, registry: Registry, access: Access, relay: Relay | None = None) -> None:
         self._api = Api(registry)
         self._access = access
         self._relay = relay
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        status, value, headers = await self._answer(scope, receive)
+    async def answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+        """The status, headers and body."""
+        status, value, headers = await self._answer(request)
         if isinstance(value, bytes):  # of another registry
             body = value
         elif isinstance(value, str):  # of .../schema, which is no JSON
             body = value.encode()
         else:
             body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-        headers = [(b"content-type", JSON_TYPE), (b"content-length", b"%d" % len(body)), *headers]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        return status, {"content-type": JSON_TYPE, **headers}, body
 
-    async def _answer(self, scope: Any, receive: Any) -> tuple[int, Any, list[tuple[bytes, bytes]]]:
+    async def _answer(self, request: Request) -> tuple[int, Any, Mapping[str, str]]:
         try:
-            answer, names = found(scope)
-            body = await body_of(receive)
+            body = await request.body()
+            answer, names = found(request)
+            value = object_in(body)
             is_change = answer.__name__.startswith(("set_", "delete_", "register"))
-            await self._access.check(scope, is_change=is_change)
-            passed_on = None if self._relay is None else await self._relay.answer(scope, body, is_change=is_change)
+            await self._access.check(request, is_change=is_change)
+            passed_on = None if self._relay is None else await self._relay.answer(request, body, is_change=is_change)
             if passed_on is not None:
-                return *passed_on, []
-            parameters = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-            return 200, await answer(self._api, Asked(names, parameters, body)), []
+                return *passed_on, {}
+            parameters = dict(parse_qsl(request.query, keep_blank_values=True))
+            return 200, await answer(self._api, Asked(names, parameters, value)), {}
         except Refusal as refusal:
             return refusal.status, {"error_code": refusal.code, "message": str(refusal)}, self._access.headers(refusal)
         except KafkaError as error:
             timed_out = error.code == ErrorCode.REQUEST_TIMED_OUT
             failure = (refusals.STORE_TIMED_OUT if timed_out else refusals.STORE_FAILED)(error)
-            logger.warning("%s %s: %s", scope["method"], scope["path"], failure)
-            return failure.status, {"error_code": failure.code, "message": str(failure)}, []
+            logger.warning("%s %s: %s", request.method, request.path, failure)
+            return failure.status, {"error_code": failure.code, "message": str(failure)}, {}
         except Exception as error:
-            logger.error("%s %s: a defect of minibroker", scope["method"], scope["path"], exc_info=error)
-            return 500, {"error_code": 500, "message": f"a defect of minibroker, see its log: {error!r}"}, []
+            logger.error("%s %s: a defect of minibroker", request.method, request.path, exc_info=error)
+            return 500, {"error_code": 500, "message": f"a defect of minibroker, see its log: {error!r}"}, {}
 
 
-def found(scope: Any) -> tuple[Answer, tuple[str, ...]]:
+def found(request: Request) -> tuple[Answer, tuple[str, ...]]:
     """The method for an address, and the names in it. Raises Refusal."""
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    given = path.partition(b"?")[0].decode("latin-1").strip("/").split("/")
+    given = request.path.strip("/").split("/")
     for parts, methods in BY_PARTS.items():
         if len(parts) == len(given) and all(part in ("*", each) for part, each in zip(parts, given, strict=True)):
-            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            method = "GET" if request.method == "HEAD" else request.method
             if method not in methods:
                 raise Refusal(405, "HTTP 405 Method Not Allowed")
             names = (unquote(each) for part, each in zip(parts, given, strict=True) if part == "*")
@@ -298,18 +296,8 @@ def found(scope: Any) -> tuple[Answer, tuple[str, ...]]:
     raise Refusal(404, "HTTP 404 Not Found")
 
 
-async def body_of(receive: Any) -> Mapping[str, Any]:
-    """The object in the body, an empty one without. Raises Refusal."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(408, "the request does not come to its end")
-        body += message.get("body", b"")
-        if len(body) > BODY_BYTES_MAX:
-            raise Refusal(413, f"a request may have {BODY_BYTES_MAX:,} bytes; send less")
-        if not message.get("more_body"):
-            break
+def object_in(body: bytes) -> Mapping[str, Any]:
+    """The object in a body, an empty one without. Raises Refusal."""
     try:
         return json_object(body, '{"schema": "..."}')
     except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,7 +12,8 @@ import h11
 import trio
 
 from minibroker.broker.parts import BrokerParts
-from minibroker.broker.wings.registry.access import Access, is_loopback
+from minibroker.broker.wings.registry.access import Access, Request, is_loopback
+from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry
 from minibroker.broker.wings.registry.rest import RestApi
 from minibroker.broker.wings.registry.schema_log import SchemaLog
@@ -21,6 +22,7 @@ KEEP_ALIVE_SECONDS = 75.0
 READ_SECONDS = 30.0  # for a request that has begun
 STOP_SECONDS = 0.5  # for requests in hand
 HEAD_BYTES_MAX = 64 << 10
+BODY_BYTES_MAX = 8 << 20
 LOST = (h11.RemoteProtocolError, trio.TooSlowError, trio.BrokenResourceError, OSError)
 
 
@@ -41,7 +43,7 @@ class Serving:
 
             relay = Relay(parts, log, directory)
             self._publish = partial(relay.publish, *address)
-        self._answer: Callable[..., Awaitable[None]] = RestApi(Registry(log), access, relay)
+        self._api = RestApi(Registry(log), access, relay)
         self._waiting: set[trio.CancelScope] = set()  # connections between two requests
 
     async def run(self) -> None:
@@ -68,12 +70,12 @@ class Serving:
             while True:
                 with trio.move_on_after(KEEP_ALIVE_SECONDS) as waiting:
                     self._waiting.add(waiting)
-                    request = await wire.event()
+                    request = await wire.request()
                 self._waiting.discard(waiting)
-                if waiting.cancelled_caught or not isinstance(request, h11.Request):
+                if waiting.cancelled_caught or request is None:
                     return
-                await self._answer(wire.scope(request), wire.receive, wire.send)
-                if not await wire.is_free() or self._ended.is_set():
+                await wire.send(*await self._api.answer(request), is_head=request.method == "HEAD")
+                if not wire.is_free() or self._ended.is_set():
                     return
         except LOST as error:
             with suppress(trio.BrokenResourceError):
@@ -84,15 +86,13 @@ class Serving:
 
 
 class Wire:
-    """A connection, with the side of ASGI that a server has. Raises what is in LOST."""
+    """A connection. Raises what is in LOST."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._unsent: Any = b""  # of an answer
-        self._is_lost = False
 
-    async def event(self) -> Any:
+    async def _event(self) -> Any:
         while (event := self._connection.next_event()) is h11.NEED_DATA:
             if self._connection.they_are_waiting_for_100_continue:
                 going_on = h11.InformationalResponse(status_code=100, headers=[])
@@ -100,51 +100,44 @@ class Wire:
             self._connection.receive_data(await self._stream.receive_some())
         return event
 
-    def scope(self, request: h11.Request) -> dict[str, Any]:
-        path, _, query = request.target.partition(b"?")
-        transport = getattr(self._stream, "transport_stream", self._stream)
-        return {
-            "type": "http",
-            "method": request.method.decode(),
-            "path": path.decode("latin-1"),
-            "raw_path": path,
-            "query_string": query,
-            "headers": list(request.headers),
-            "client": transport.socket.getpeername()[:2],
-        }
+    async def request(self) -> Request | None:
+        """The next request; None once the client has closed the connection."""
+        event = await self._event()
+        if not isinstance(event, h11.Request):
+            return None
+        path, _, query = event.target.decode("latin-1").partition("?")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+        client = getattr(self._stream, "transport_stream", self._stream).socket.getpeername()[0]
+        return Request(event.method.decode(), path, query, headers, client, self._body)
 
-    async def receive(self) -> dict[str, Any]:
+    async def _body(self) -> bytes:
+        """Raises Refusal."""
+        found = bytearray()
         try:
             with trio.fail_after(READ_SECONDS):
-                event = await self.event()
+                while isinstance(event := await self._event(), h11.Data):
+                    found += event.data
+                    if len(found) > BODY_BYTES_MAX:
+                        raise Refusal(413, f"a request may have {BODY_BYTES_MAX:,} bytes; send less")
         except LOST:
-            self._is_lost = True
-            return {"type": "http.disconnect"}
-        is_data = isinstance(event, h11.Data)
-        return {"type": "http.request", "body": bytes(event.data) if is_data else b"", "more_body": is_data}
+            raise Refusal(408, "the request does not come to its end") from None
+        return bytes(found)
 
-    async def send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self._unsent = self._connection.send(
-                h11.Response(status_code=message["status"], headers=message["headers"])
-            )
-        else:
-            for event in (h11.Data(data=message["body"]), h11.EndOfMessage()):
-                self._unsent += self._connection.send(event)
-            await self._stream.send_all(self._unsent)
+    async def send(self, status: int, headers: Mapping[str, str], body: bytes, *, is_head: bool = False) -> None:
+        fields = [*headers.items(), ("content-length", str(len(body)))]
+        events = [h11.Response(status_code=status, headers=fields), h11.Data(data=b"" if is_head else body)]
+        await self._stream.send_all(
+            b"".join([self._connection.send(each) or b"" for each in [*events, h11.EndOfMessage()]])
+        )
 
-    async def is_free(self) -> bool:
-        """Whether another request may come, once what the last one had left to read is read."""
-        while self._connection.their_state is h11.SEND_BODY and not self._is_lost:
-            await self.receive()
-        if self._connection.our_state is h11.DONE and self._connection.their_state is h11.DONE:
-            self._connection.start_next_cycle()
-            return True
-        return False
+    def is_free(self) -> bool:
+        """Whether another request may come: the last one was read to its end."""
+        if self._connection.our_state is not h11.DONE or self._connection.their_state is not h11.DONE:
+            return False
+        self._connection.start_next_cycle()
+        return True
 
     async def refuse(self, error: Exception) -> None:
         """Answer what is no HTTP, if nothing was answered yet."""
         if isinstance(error, h11.RemoteProtocolError) and self._connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [("connection", "close"), ("content-length", "0")]
-            refusal = h11.Response(status_code=error.error_status_hint, headers=headers)
-            await self._stream.send_all(self._connection.send(refusal))
+            await self.send(error.error_status_hint, {"connection": "close"}, b"")
