@@ -36,6 +36,7 @@ SPARK = {
             "kafka_source",
             "progress_commits",
             "secured_kafka",
+            "stream_test",
             "transform",
             "verify",
         ),

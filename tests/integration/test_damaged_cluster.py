@@ -246,9 +246,8 @@ def dead(cluster: Cluster) -> Iterator[str]:
 
 
 # A process that is stopped accepts connections as one that stands still.
-@pytest.mark.parametrize(
-    "damage", [silent_first, slow, standing_still, pytest.param(paused, marks=pytest.mark.nightly), dead]
-)
+@pytest.mark.sample(of=lambda damage: damage in (silent_first, dead))
+@pytest.mark.parametrize("damage", [silent_first, slow, standing_still, paused, dead])
 def test_every_command_and_page_that_reads_shows_the_rest_of_the_cluster(
     cluster: Cluster, run: Run, start_seconds: float, damage: Any
 ) -> None:

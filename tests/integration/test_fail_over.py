@@ -192,7 +192,7 @@ def test_clients_write_and_read_on_while_the_leader_dies(
 
 
 @pytest.mark.ability("fail-over")
-@pytest.mark.sample(of=lambda library: library == "confluent-kafka")
+@pytest.mark.nightly  # the rounds of `make nemesis` in .ci/run kill brokers, too
 @pytest.mark.parametrize("library", RECORDED)
 def test_the_history_of_a_rolling_kill_is_clean(
     cluster: Cluster, admin: AdminClient, library: str, tmp_path: Path
