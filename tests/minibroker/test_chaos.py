@@ -241,6 +241,30 @@ def test_a_test_that_is_slow_without_faults_gets_more_time(tmp_path: Path) -> No
     assert trials.run("test_a", ()).text.startswith("the test ended its process with status 0")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "outcome"), [(1, "passed"), (2, "not begun")])
+def test_a_fixture_that_fails_once_is_no_failure_of_a_plan(times: int, outcome: str, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_a=f"""
+        from pathlib import Path
+        import pytest
+
+        @pytest.fixture
+        def busy():
+            failed = Path("failed").read_text() if Path("failed").exists() else ""
+            if len(failed) < {times}:
+                Path("failed").write_text(failed + "x")
+                raise TimeoutError("the machine is busy")
+
+        def test_it(busy):
+            pass
+        """
+    )
+    trials = Trials([sys.executable, "-m", "pytest", *WITHOUT], pytester.path, seed=1, timeout_seconds=60)
+
+    assert trials.run("test_a.py::test_it", ()).outcome == outcome
+
+
 HANGING = """
 import faulthandler, time
 faulthandler.enable()

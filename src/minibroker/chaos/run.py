@@ -222,8 +222,9 @@ class ChaosRun:
             return
         failed = [each for each in self._reports if each.failed]
         is_called = any(each.when == "call" and each.passed for each in self._reports)
+        has_begun = self._called_ns is not None
         result = {
-            "outcome": "failed" if failed else "passed" if is_called else "skipped",
+            "outcome": ("failed" if has_begun else "not begun") if failed else "passed" if is_called else "skipped",
             "text": "\n".join(each.longreprtext for each in failed),
             "sections": [each for report in failed[:1] for each in report.sections],
             "seconds": sum(each.duration for each in self._reports),

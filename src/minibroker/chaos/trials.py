@@ -42,7 +42,7 @@ SHOWN_FRAMES = 12
 class Result:
     """The outcome of one run of a test under a plan."""
 
-    outcome: str  # "passed", "failed", "skipped", or "not run" where pytest ended before the test
+    outcome: str  # "passed", "failed", "skipped", "not begun" for a failed fixture, "not run" where pytest ended before
     text: str = ""  # why it failed
     sections: Sequence[tuple[str, str]] = ()  # what it printed
     seconds: float = 0.0
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def has_failed(self) -> bool:
-        return self.outcome == "failed"
+        return self.outcome in ("failed", "not begun")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Verdict:
 
 HOW_ALONE = {
     "failed": "fails when it runs alone, without faults",
+    "not begun": "fails when it runs alone, without faults",
     "skipped": "is skipped when it runs alone",
     "not run": "is not found when it runs alone: its name must be the same in each run",
 }
@@ -149,7 +150,11 @@ class Trials:
         return Verdict(test, plans=1, number=number, plan=plan, failed=failed, runs=runs, result=result)
 
     def run(self, test: str, plan: Plan, *, is_recorded: bool = False) -> Result:
-        """Run a test under a plan. Raises CannotStart."""
+        """Run a test under a plan; again, if a fixture fails before any fault strikes. Raises CannotStart."""
+        result = self._run(test, plan, is_recorded)
+        return self._run(test, plan, is_recorded) if result.outcome == "not begun" else result
+
+    def _run(self, test: str, plan: Plan, is_recorded: bool) -> Result:
         if self._is_stopped:
             return Result("skipped")
         with tempfile.TemporaryDirectory(prefix="minibroker-chaos-", ignore_cleanup_errors=True) as name:
