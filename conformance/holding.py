@@ -21,6 +21,7 @@ SETTINGS: dict[str, str | int] = {
     "group.min.session.timeout.ms": 100,
 }
 COORDINATOR_POLL_SECONDS = 0.1
+CLEANING_MS = 100  # without time Apache Kafka 3.9 and later delete nothing
 LONGEST_DELETABLE = 200  # Apache Kafka 2.0.1 halts when it deletes a topic of a longer name (KAFKA-4893)
 
 
@@ -56,7 +57,7 @@ def cleaning(script: Script) -> Step:
         for topic in step.body["topics"]
         if topic[0].startswith("@") and len(topic[0]) <= LONGEST_DELETABLE
     }
-    return call("DeleteTopics", 1, topic_names=sorted(names), timeout_ms=0)
+    return call("DeleteTopics", 1, topic_names=sorted(names), timeout_ms=CLEANING_MS)
 
 
 def wait_for_coordinator(peer: SocketPeer) -> None:

@@ -162,6 +162,7 @@ class ClusterApis:
 
     def elect_leaders(self, request: Request, client: Client) -> Body:
         self._topic_admin.check_is_controller()
+        self._topic_admin.check_time(request.body.timeout_ms)
         election_type = request.body.election_type
         if election_type not in (ELECT_PREFERRED, ELECT_UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")

@@ -86,6 +86,7 @@ class TopicApis:
         return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request, client) for name in wanted])
 
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
+        self._topic_admin.check_time(request.body.timeout_ms)
         if Habit.CHECKS_NAMES in self._config.profile.habits:
             check_topic_name(topic.name)
             if self._topic_admin.topic(topic.name) is not None:
@@ -150,15 +151,20 @@ class TopicApis:
         for name, count in times.items():
             if count == 1:
                 check_topic_path(name)  # as Kafka, which looks for the topic in ZooKeeper
-        wanted = [
-            NewPartitions(topic.name, topic.count, assignment_of_partitions(topic))
+        wanted = {
+            topic.name: attempt(self._wanted_partitions, topic, request)
             for topic in request.body.topics
             if times[topic.name] == 1
-        ]
-        outcomes = self._topic_admin.create_partitions(wanted, validate_only=request.body.validate_only)
+        }
+        outcomes = self._topic_admin.create_partitions(done(wanted).values(), validate_only=request.body.validate_only)
+        outcomes |= {name: refused for name, refused in wanted.items() if isinstance(refused, KafkaError)}
         twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         rows = [grown_row(name, outcomes.get(name, twice), request) for name in times]
         return CreatePartitionsResponse(results=rows)
+
+    def _wanted_partitions(self, topic: Body, request: Request) -> NewPartitions:
+        self._topic_admin.check_time(request.body.timeout_ms)
+        return NewPartitions(topic.name, topic.count, assignment_of_partitions(topic))
 
     # -- DeleteTopics -----------------------------------------------------------------------------------------
 
@@ -175,8 +181,10 @@ class TopicApis:
         if Habit.DELETES_ONCE in self._config.profile.habits:
             twice = {name for name, count in Counter(request.body.topic_names).items() if count > 1}
         refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        outcomes = self._topic_admin.delete_topics(
-            name for name, topic_id in asked if not (name is None or topic_id in denied or name in twice)
+        late = attempt(self._topic_admin.check_time, request.body.timeout_ms)
+        named = [name for name, topic_id in asked if not (name is None or topic_id in denied or name in twice)]
+        outcomes = (
+            dict.fromkeys(named, late) if isinstance(late, KafkaError) else self._topic_admin.delete_topics(named)
         ) | {name: refused for name in twice if name is not None}
         rows = []
         for name, topic_id in asked:
@@ -197,6 +205,7 @@ class TopicApis:
         self, name: str | None, outcomes: Mapping[str, TopicState | KafkaError], request: Request
     ) -> None:
         if name is None:
+            self._topic_admin.check_time(request.body.timeout_ms)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         try:
             result_of(outcomes[name])

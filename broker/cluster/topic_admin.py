@@ -77,6 +77,11 @@ class TopicAdmin:
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
+    def check_time(self, timeout_ms: int) -> None:
+        """Raises KafkaError(REQUEST_TIMED_OUT) where the release does not begin a change that has no time."""
+        if timeout_ms <= 0 and Habit.BEGINS_NOTHING_LATE in self._config.profile.habits:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
     # -- topics -----------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:

@@ -160,6 +160,7 @@ class Habit(Enum):
         "an invalid name is INVALID_TOPIC_EXCEPTION in Metadata, and in CreateTopics before all else but a taken one"
     )
     DELETES_ONCE = "DeleteTopics of a topic that is named twice is INVALID_REQUEST"
+    BEGINS_NOTHING_LATE = "changes of topics, partitions and leaders without time are not begun: REQUEST_TIMED_OUT"
     FAILS_WITHOUT_NAME = "Metadata of a topic with neither a name nor an id is UNKNOWN_SERVER_ERROR"
     REFUSES_OLD_PRODUCE = "Produce before v3 closes the connection, though ApiVersions lists it from v0 on"
     HAS_NO_DEFAULT_COUNTS = (
@@ -221,6 +222,7 @@ HABITS_SINCE = {
     Habit.SHOWS_ASSIGNMENTS: "4.0",
     Habit.CHECKS_NAMES: "3.9",
     Habit.DELETES_ONCE: "3.9",
+    Habit.BEGINS_NOTHING_LATE: "3.9",
     Habit.FAILS_WITHOUT_NAME: "3.9",
     Habit.VERIFIES_ONCE: "3.9",
     Habit.ADDS_GROUPS_FIRST: "3.9",

@@ -37,6 +37,7 @@ class ReassignmentApis:
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Begin to move partitions, or cancel that; each is on its way once this is answered."""
         self._topic_admin.check_is_controller()
+        self._topic_admin.check_time(request.body.timeout_ms)
         may_change_count = request.body.allow_replication_factor_change
         wanted = [
             (TopicPartition(name, partition), replicas)
