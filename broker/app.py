@@ -140,11 +140,18 @@ class BrokerApp:
         """Open the data directory. Raises LogDirectoryError and StartError with one line for the operator."""
         check(self._config, self._options)
         self._log_manager.lock()
-        left_over = self._state.load(self._log_manager.partitions_on_disk())
+        on_disk = self._log_manager.partitions_on_disk()
+        left_over = self._state.load(on_disk)
+        # Kafka with ZooKeeper opens them.
+        strays = [
+            each
+            for each in on_disk
+            if not self._state.is_beside_kafka and each.topic not in self._state.topics and each not in left_over
+        ]
         self._dynamic_config.restore(self._state.get(BROKER_CONFIGS))
         for topic in self._state.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
-        self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
+        self._log_manager.load(self._clock.wall_ms(), left_over=left_over, strays=strays)
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""

@@ -28,7 +28,9 @@ from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from minibroker.storage.files.file_names import (
     CLEAN_SHUTDOWN_MARKER,
+    DELETE_DIRECTORY_SUFFIX,
     META_PROPERTIES,
+    STRAY_DIRECTORY_SUFFIX,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
@@ -102,23 +104,32 @@ class LogManager:
         found = (parse_partition_directory(name) for name in names)
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
-    def load(self, now_ms: int, *, left_over: Iterable[TopicPartition] = ()) -> None:
+    def load(
+        self, now_ms: int, *, left_over: Iterable[TopicPartition] = (), strays: Iterable[TopicPartition] = ()
+    ) -> None:
         """Open all logs, and recover them after a crash. Raises LogDirectoryError.
 
-        Logs that an interrupted deletion has `left_over` are deleted.
+        Logs that an interrupted deletion has `left_over` are deleted; `strays` are set aside, as kafka 3.7 LogManager.
         """
         self.lock()
         try:
             with map_directory_errors("load", self.log_dir):
                 self._check_owner(now_ms)
                 for topic_partition in left_over:
-                    disk.rename(
-                        self.log_dir / partition_directory_name(topic_partition), self._deleted_path(topic_partition)
+                    self._rename(topic_partition, self._deleted_path(topic_partition))
+                for topic_partition in strays:
+                    path = self._deleted_path(topic_partition, STRAY_DIRECTORY_SUFFIX)
+                    self._rename(topic_partition, path)
+                    logger.warning(
+                        "%s: the cluster does not know this partition; it is in %s now", topic_partition, path.name
                     )
                 self._load_logs(now_ms)
         except LogDirectoryError:
             self._lock.release()
             raise
+
+    def _rename(self, topic_partition: TopicPartition, path: Path) -> None:
+        disk.rename(self.log_dir / partition_directory_name(topic_partition), path)
 
     def _check_owner(self, now_ms: int) -> None:
         path = self.log_dir / META_PROPERTIES
@@ -259,8 +270,8 @@ class LogManager:
             if log.recovery_point < before:
                 self.checkpoint_recovery_points()()
 
-    def _deleted_path(self, topic_partition: TopicPartition) -> Path:
-        return self.log_dir / deleted_directory_name(topic_partition, chance.new_uuid().hex)
+    def _deleted_path(self, topic_partition: TopicPartition, suffix: str = DELETE_DIRECTORY_SUFFIX) -> Path:
+        return self.log_dir / deleted_directory_name(topic_partition, chance.new_uuid().hex, suffix)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Apply a topic's settings to its present and future logs.

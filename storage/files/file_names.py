@@ -35,6 +35,7 @@ CLEANED_SUFFIX = ".cleaned"  # being written by the cleaner
 SWAP_SUFFIX = ".swap"  # finished by the cleaner, about to replace the original
 QUARANTINED_SUFFIX = ".quarantined"  # set aside by recovery, never read nor removed
 DELETE_DIRECTORY_SUFFIX = "-delete"  # a directory of a deleted partition
+STRAY_DIRECTORY_SUFFIX = "-stray"  # one that the cluster does not know, as kafka 3.7; never read nor removed
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -77,9 +78,11 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
     return f"{topic_partition.topic}-{topic_partition.partition}"
 
 
-def deleted_directory_name(topic_partition: TopicPartition, unique_id: str) -> str:
+def deleted_directory_name(
+    topic_partition: TopicPartition, unique_id: str, suffix: str = DELETE_DIRECTORY_SUFFIX
+) -> str:
     """Return a name for the directory of a deleted partition; cut a long topic, as a file name ends at 255 bytes."""
-    rest = f"-{topic_partition.partition}.{unique_id}{DELETE_DIRECTORY_SUFFIX}"
+    rest = f"-{topic_partition.partition}.{unique_id}{suffix}"
     return topic_partition.topic[: _MAX_FILE_NAME_BYTES - len(rest)] + rest
 
 

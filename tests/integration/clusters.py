@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from minibroker import Cluster
+from minibroker import Broker, Cluster
 
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.02
@@ -49,7 +49,7 @@ def produce(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
     assert failed == []
 
 
-def read(cluster: Cluster, topic: str, count: int, *, partition: int = 0, **settings: object) -> list[bytes]:
+def read(cluster: Broker | Cluster, topic: str, count: int, *, partition: int = 0, **settings: object) -> list[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -71,5 +71,5 @@ def read(cluster: Cluster, topic: str, count: int, *, partition: int = 0, **sett
     return values
 
 
-def producer_of(cluster: Cluster, **settings: object) -> Producer:
+def producer_of(cluster: Broker | Cluster, **settings: object) -> Producer:
     return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **QUICK_REFRESH, **settings})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from minibroker import Cluster
+from minibroker import Broker, Cluster
 from minibroker.broker.way.opening import ALWAYS_ANSWERED
 from minibroker.conformance.raw_connection import Closed, RawConnection
 from minibroker.conformance.requests import fetch_body, frame
@@ -170,3 +171,20 @@ def test_topics_settings_and_deletions_reach_all_brokers(cluster: Cluster, admin
 
     until(lambda: topic not in admin.list_topics(timeout=WAIT_SECONDS).topics)
     until(lambda: not any(log.is_dir() for log in logs))
+
+
+def test_logs_that_a_cluster_does_not_know_are_set_aside(tmp_path: Path) -> None:
+    """The logs of a directory from elsewhere, or of a cluster whose state is gone."""
+    directory = tmp_path / "1"
+    with Broker(data_dir=directory, settings={"broker.id": 1}) as alone:
+        produce(producer_of(alone), "known", [b"kept"])
+
+    with Cluster(brokers=2, data_dir=tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        assert "known" not in admin.list_topics(timeout=WAIT_SECONDS).topics
+
+    (stray,) = directory.glob("known-0*")
+    assert stray.name.endswith("-stray")
+    stray.rename(directory / "known-0")
+    with Broker(data_dir=directory, settings={"broker.id": 1}) as alone:
+        assert read(alone, "known", 1) == [b"kept"]

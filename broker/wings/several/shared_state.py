@@ -99,18 +99,16 @@ class SharedState(StateOfSeveral):
     # -- life -------------------------------------------------------------------------------------------------
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Begin this broker's life, and read the state; return the partitions that are no longer this broker's.
+        """Begin this broker's life, and read the state; return the partitions that have moved to other brokers.
 
         Raises SharedStateError.
         """
         self.open()
-        return [
-            each
-            for each in partitions_on_disk
-            if (topic := self.topics.get(each.topic)) is None
-            or (state := topic.partitions.get(each.partition)) is None
-            or self._broker_id not in state.replicas
-        ]
+        return [each for each in partitions_on_disk if each.topic in self.topics and not self._has(each)]
+
+    def _has(self, topic_partition: TopicPartition) -> bool:
+        state = self.topics[topic_partition.topic].partitions.get(topic_partition.partition)
+        return state is not None and self._broker_id in state.replicas
 
     def open(self) -> None:
         """Begin this broker's life, and read the state. Raises SharedStateError."""
