@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1, 4.0.0 or 4.4.0 itself, from its jars and without ZooKeeper: for what 2.0.1 does not have."""
+"""Apache Kafka 3.9.1, 4.0.1 or 4.4.0 itself, from its jars and without ZooKeeper: for what 2.0.1 does not have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from benchmarks.apache_kafka import BROKER_JVM_OPTIONS, START_SECONDS, kafka_jar
 from benchmarks.processes import BrokerServer, ServerProcess, free_port
 
 RELEASES = ("3.9.1", "4.4.0")
-COORDINATES = (
-    "org.apache.kafka:kafka_2.13:{release}",
-    "org.apache.kafka:kafka-tools:{release}",
-    "org.slf4j:slf4j-reload4j:1.7.36",
-)
+TOOLS = "org.apache.kafka:kafka-tools:{release}"
+COORDINATES = ("org.apache.kafka:kafka_2.13:{release}", TOOLS, "org.slf4j:slf4j-reload4j:1.7.36")
+# The tools of 4.0.1 want jars of Connect that were not published with it; its loggers are those of log4j.
+INSTEAD_OF_TOOLS = {"4.0.1": "org.apache.logging.log4j:log4j-core:2.24.3"}
 FOR_ONE_BROKER = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
@@ -28,7 +27,8 @@ FORMAT_SECONDS = 60.0
 
 def later_jars(release: str) -> Path:
     """The folder of a release's jars, fetched if it is missing. Raises KafkaUnavailable."""
-    return kafka_jars(release=release, coordinates=COORDINATES)
+    tools = INSTEAD_OF_TOOLS.get(release, TOOLS)
+    return kafka_jars(release=release, coordinates=[tools if each == TOOLS else each for each in COORDINATES])
 
 
 class LaterKafka(BrokerServer):

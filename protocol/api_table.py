@@ -39,7 +39,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CO
 IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
 
 # The releases of Kafka whose versions `since` has, and the later ones that `--act-as` names: the last version of each
-# API, or the first and the last. Those of 2.8 are from a table of kafka-python; 3.9.1, 4.0.0 and 4.4.0 answered theirs.
+# API, or the first and the last. Those of 2.8 are from a table of kafka-python; 3.9.1, 4.0.1 and 4.4.0 answered theirs.
 RELEASES_UNTIL_2_0 = ("0.10", "0.11", "1.1", "2.0")
 LATER_RELEASES = {
     "2.8": """
@@ -54,7 +54,7 @@ LATER_RELEASES = {
         81:0
     """,
     "4.0": """
-        0:12 1:4-17 2:1-10 3:13 8:2-9 9:1-9 10:6 11:2-9 12:4 13:5 14:5 15:6 16:5 17:1 18:4 19:2-7 20:1-6
+        0:12 1:4-17 2:1-10 3:13 8:2-9 9:1-9 10:6 11:9 12:4 13:5 14:5 15:6 16:5 17:1 18:4 19:2-7 20:1-6
         21:2 22:5 23:2-4 24:5 25:4 26:5 27:1-1 28:5 29:1-3 30:1-3 31:1-3 32:1-4 33:2 34:1-2 35:1-4 36:2 37:3
         38:1-3 39:1-2 40:1-2 41:1-3 42:2 43:2 44:1 45:0 46:0 47:0 48:1 49:1 50:0 51:0 55:2 57:2 60:2 61:0
         64:0 65:0 66:1 68:1 69:1 74:0 75:0 80:0 81:0

@@ -18,7 +18,7 @@ from typing import NamedTuple
 # The release of each name, oldest first: the columns of the tables below.
 RELEASES = {
     "0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1", "2.0": "2.0.1",
-    "2.8": "2.8.2", "3.9": "3.9.1", "4.0": "4.0.0", "4.4": "4.4.0",
+    "2.8": "2.8.2", "3.9": "3.9.1", "4.0": "4.0.1", "4.4": "4.4.0",
 }  # fmt: skip
 FIRST_WITH_FEATURES = "4.0"
 ABSENT = "-"

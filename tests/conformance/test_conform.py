@@ -25,7 +25,7 @@ PROFILES = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
 KINDS = dict(
     re.findall(r"^(\w.*)\n {4}(.*)$", Path(__file__).with_name("kinds.txt").read_text(encoding="utf-8"), re.MULTILINE)
 )
-OF_KINDS = ("0.10", "0.11", "1.1", "2.8", "3.9", "4.4")
+OF_KINDS = ("0.10", "0.11", "1.1", "2.8", "3.9", "4.0", "4.4")
 QUICK = {  # with the conversations that show it
     "base offset of an append": "producing",
     "each member leads": "groups",
