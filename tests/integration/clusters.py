@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-from minibroker import Broker, Cluster
 
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.02
 # librdkafka asks for a new leader once a second, which is most of the time that a test waits.
 QUICK_REFRESH = {"topic.metadata.refresh.fast.interval.ms": 50, "retry.backoff.ms": 50, "log_level": 0}
+
+
+class Served(Protocol):
+    """One broker or several, which clients reach at this address."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 def new_topic(admin: AdminClient, name: str, assignment: Sequence[Sequence[int]], **configs: str) -> str:
@@ -49,7 +55,7 @@ def produce(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
     assert failed == []
 
 
-def read(cluster: Broker | Cluster, topic: str, count: int, *, partition: int = 0, **settings: object) -> list[bytes]:
+def read(cluster: Served, topic: str, count: int, *, partition: int = 0, **settings: object) -> list[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -71,5 +77,5 @@ def read(cluster: Broker | Cluster, topic: str, count: int, *, partition: int = 
     return values
 
 
-def producer_of(cluster: Broker | Cluster, **settings: object) -> Producer:
+def producer_of(cluster: Served, **settings: object) -> Producer:
     return Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **QUICK_REFRESH, **settings})

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
@@ -18,13 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
-from minibroker import Cluster
+from benchmarks.apache_kafka import KafkaUnavailable
+from benchmarks.later_kafka import LaterKafka
+from minibroker import Broker, Cluster
 from minibroker.cli.app import main
 from minibroker.client.address import parse_address
 from minibroker.client.connection import Connection
 from minibroker.protocol.api_table import API_TABLE, ApiKey
 from minibroker.protocol.primitives import topic_id_text
-from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
+from tests.integration.clusters import WAIT_SECONDS, Served, new_topic, produce, producer_of, read, roles, until
 
 pytestmark = [pytest.mark.ability("share groups", "confluent-kafka")]
 
@@ -53,7 +56,7 @@ def cluster() -> Iterator[Cluster]:
 class Sharer:
     """A member of a group. `accepted` are offsets whose acceptance was answered, `counts` the deliveries of each."""
 
-    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
+    def __init__(self, cluster: Served, group: str, topic: str) -> None:
         self.accepted: set[int] = set()
         self.counts: dict[int, list[int]] = {}
         self._topic = topic
@@ -106,7 +109,7 @@ class Sharer:
         self._consumer.close()
 
 
-def configure(cluster: Cluster, group: str, **configs: str) -> None:
+def configure(cluster: Served, group: str, **configs: str) -> None:
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in configs.items()
@@ -344,3 +347,43 @@ def test_a_leader_that_knew_a_group_begins_where_it_is_reset_to(cluster: Cluster
         assert beat(0)
         assert first_offset() == 5
     scene.sharer.close()
+
+
+class Address(NamedTuple):
+    """The brokers of a Kafka that is not ours."""
+
+    bootstrap_servers: str
+
+
+@pytest.mark.nightly
+def test_apache_kafka_and_a_minibroker_go_on_with_what_the_other_kept(tmp_path: Path) -> None:
+    """A directory of 4.4.0, with records that are accepted, and others delivered once, goes there and back again."""
+    kafka = LaterKafka(tmp_path, {"group.share.min.record.lock.duration.ms": "1000"}, release="4.4.0")
+    try:
+        try:
+            kafka.start()
+        except KafkaUnavailable as reason:
+            pytest.skip(str(reason))
+        theirs = Address(kafka.bootstrap)
+        configure(theirs, "g", share_auto_offset_reset="earliest")
+        produce(producer_of(theirs), "t", [b"%d" % number for number in range(RECORDS)])
+        deliveries_of(theirs, {*range(4)}, count=1)
+        kafka.kill()
+
+        with Broker(data_dir=tmp_path / "data", settings={"broker.id": 0}) as ours:
+            deliveries_of(ours, {*range(4, 8)}, count=2)
+
+        kafka.restart()
+        deliveries_of(theirs, {*range(8, RECORDS)}, count=3)
+    finally:
+        kafka.kill()
+
+
+def deliveries_of(brokers: Served, accepted: set[int], *, count: int) -> None:
+    """A member gets what is left, each record for that time, accepts these and releases the others."""
+    member = Sharer(brokers, "g", "t")
+    until(lambda: bool(member.poll()))
+    left = range(min(accepted), RECORDS)
+    assert member.counts == {offset: [count] for offset in left}
+    assert member.say({offset: ACCEPT if offset in accepted else RELEASE for offset in left})
+    member.close()
