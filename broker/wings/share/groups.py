@@ -49,6 +49,7 @@ from minibroker.purgatory.timing_wheel import Timer
 logger = logging.getLogger(__name__)
 
 ASSIGNOR = "simple"
+MOST_MEMBER_ID_CHARACTERS = 36  # those of a UUID
 RECORDS_SHOWN = 32  # runs of records in flight, of a group that is explained
 RETRY_MS = 500  # after the end of a session that could not be stored
 
@@ -424,7 +425,7 @@ class Draft:
 def check(request: HeartbeatRequest) -> None:
     """As kafka 4.4 GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid."""
     problem = None
-    if not request.member_id.strip():
+    if not request.member_id.strip() or len(request.member_id) > MOST_MEMBER_ID_CHARACTERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not request.group_id.strip():
         problem = "GroupId can't be empty."

@@ -20,7 +20,13 @@ from minibroker.broker.group.group_configs import RECORD_LOCK_MS, GroupConfigs
 from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.wings.share.asking import HASTE_MS, Asking
 from minibroker.broker.wings.share.group import ShareGroup
-from minibroker.broker.wings.share.groups import ASSIGNOR, HeartbeatRequest, HeartbeatResult, ShareGroups
+from minibroker.broker.wings.share.groups import (
+    ASSIGNOR,
+    MOST_MEMBER_ID_CHARACTERS,
+    HeartbeatRequest,
+    HeartbeatResult,
+    ShareGroups,
+)
 from minibroker.broker.wings.share.partition import Acknowledgement, Kind
 from minibroker.broker.wings.share.sessions import FINAL_EPOCH, FIRST_EPOCH, Partition, Sessions
 from minibroker.broker.wings.share.shared import Asked, Delivered, SharedPartitions
@@ -474,7 +480,7 @@ def named(body: Body, client: Client) -> tuple[str, str, int]:
     """Group, member and epoch of a request. Raises KafkaError."""
     if not client.may(Operation.READ, ResourceType.GROUP, body.group_id or ""):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if body.group_id is None or not body.member_id:
+    if body.group_id is None or not body.member_id or len(body.member_id) > MOST_MEMBER_ID_CHARACTERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return body.group_id, body.member_id, body.share_session_epoch
 
