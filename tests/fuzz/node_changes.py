@@ -63,7 +63,19 @@ NOTICES: dict[str, tuple[str, Callable[[str], bytes]]] = {
 # A number, a text that is no name, or a list.
 VALUE = re.compile(rb'\d+|"[^"]*"(?!:)|\[[^\[\]]*\]')
 VALUES_OF_A_PLACE = 2
-ASKED = [each for each in plausible_requests() if each[:2] in (b"\0\3", b"\0\x1d", b"\0\x20", b"\0\x0a")]
+
+
+def first_and_last(key: ApiKey) -> list[bytes]:
+    """Requests of the first and the last version; those between have no other field that comes from a node."""
+    asked = [each for each in plausible_requests() if each.startswith(key.to_bytes(2, "big"))]
+    return [asked[0], asked[-1]]
+
+
+ASKED = [
+    each
+    for key in (ApiKey.METADATA, ApiKey.DESCRIBE_ACLS, ApiKey.DESCRIBE_CONFIGS, ApiKey.FIND_COORDINATOR)
+    for each in first_and_last(key)
+]
 
 
 class DirectClient(ZooKeeperClient):
