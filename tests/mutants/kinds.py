@@ -77,7 +77,7 @@ def commands(mutant: Mutant | None, seeds: int, rounds: int) -> dict[str, list[C
     return {
         "unit tests": unit,
         "books": books,
-        "small scope": [(*PYTEST, "tests/simulation", "-k", "small_scope")],
+        "small scope": [(*PYTEST, "tests/simulation", "-k", "small_scope and not is_found")],
         "simulation": [(*SIMULATE, "--brokers", number, "--seeds", str(seeds)) for number in ("3", "1")],
         "nemesis": [nemesis],
     }

@@ -330,7 +330,7 @@ class Scope:
             failed = log.as_node(lead_of(role, lead._replace(asked=None)))
             yield f"{broker_id} cannot ask for in-sync replicas", put(world, broker_id, failed)
         for replica_id, _, is_caught_up in lead.followers:
-            if is_caught_up and lead.asked is None and lead.outcome is None:
+            if is_caught_up:
                 role, log = leading()
                 role.remote_replicas[replica_id].last_caught_up_ms = NEVER_MS
                 asked = ask_for(role, lead, role.isr_without_laggards(0))
