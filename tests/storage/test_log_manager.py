@@ -84,6 +84,20 @@ class TestDirectory:
         ):
             opened(Path(directory.format(tmp_path)))
 
+    def test_logs_that_the_cluster_does_not_know_are_set_aside_and_stay(self, tmp_path: Path) -> None:
+        first = opened(tmp_path)
+        append(log_in(first), "kept")
+        first.close()
+        manager = LogManager(tmp_path, default_config=CONFIG, broker_id=0)
+        manager.load(NOW_MS, strays=[ORDERS])
+
+        assert remove_deleted(manager, NOW_MS + 10_000_000) == 0
+        (stray,) = tmp_path.glob("orders-0.*-stray")
+        assert manager.logs == {}
+        manager.close()
+        stray.rename(tmp_path / "orders-0")
+        assert values_of(log_in(opened(tmp_path))) == ["kept"]
+
     def test_directories_that_are_no_partitions_are_left_alone(self, tmp_path: Path) -> None:
         for name in ("lost+found", "no-partition-", "orders-0.abc-future"):
             (tmp_path / name).mkdir()
