@@ -22,6 +22,7 @@ class ClassicGroups(Membership):
     """Serves classic groups, and clients of no group that only commit offsets. A GroupKind."""
 
     name: str = CLASSIC
+    has_offsets: bool = True
     expires: bool = True
 
     @property

@@ -72,6 +72,10 @@ class GroupKind(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def has_offsets(self) -> bool:
+        """Whether members commit offsets."""
+
+    @property
     def goes_with_its_offsets(self) -> bool:
         """Whether a group without members goes with its last offset.
 

@@ -154,7 +154,7 @@ class OffsetManager:
         if refusal is not ErrorCode.NONE:
             return refusal, {}
         group = self._groups.get(group_id)
-        if group is None:
+        if group is None or not self._groups.kind_of(group).has_offsets:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         if not group.is_empty and not group.is_consumer_group:
             return ErrorCode.NON_EMPTY_GROUP, {}

@@ -42,6 +42,7 @@ class ConsumerGroups:
 
     name: str = CONSUMER
     goes_with_its_offsets: bool = False
+    has_offsets: bool = True
     expires: bool = True
 
     def __init__(

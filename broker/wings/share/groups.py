@@ -85,6 +85,7 @@ class ShareGroups:
 
     name: str = SHARE
     goes_with_its_offsets: bool = False
+    has_offsets: bool = False
     expires: bool = False
 
     def __init__(
