@@ -116,10 +116,12 @@ def main() -> int:
             for _ in range(chosen.runs)
             for lab, name, text in programs(chosen.labs)
         }
-        for run in as_completed(runs):
+        for number, run in enumerate(as_completed(runs), start=1):
             letters, texts = run.result()
             outcomes[runs[run]][letters] += 1
             missed[runs[run], letters] = texts
+            if number % 20 == 0:  # what is ended before its end has told how far it came
+                print(f"{number} of {len(runs)} runs", file=sys.stderr, flush=True)
             if len(outcomes[runs[run]]) > 1:
                 print(f"{runs[run]}: {dict(outcomes[runs[run]])}: {texts}", flush=True)
     for name, counts in sorted(outcomes.items()):
