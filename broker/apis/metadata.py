@@ -142,7 +142,7 @@ class MetadataApis:
         body, known = request.body, self._metadata_cache.topics
         asked = {topic.name for topic in body.topics}
         cursor = body.cursor or NO_CURSOR
-        if cursor.partition_index < 0 or (asked and cursor.topic_name and cursor.topic_name not in asked):
+        if cursor.partition_index < 0 or (asked and body.cursor and cursor.topic_name not in asked):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no partition to go on from: {cursor}")
         names = sorted(name for name in asked or known if name >= cursor.topic_name)
         allowed = [name for name in names if client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
