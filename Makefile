@@ -1,7 +1,7 @@
 # Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
 #   make demo   the same, slower (SPEED=3 days a second), on a web page that shows what the broker does
-#   make test   run every test, with real clients and real Spark: fourteen minutes on two cores
+#   make test   run every test, with real clients and real Spark: twenty minutes on two cores
 #   make serve  start a broker
 # MINIBROKER_COMPILE=1 make serve (run, test-fast ...) does it with the compiled form.
 PYTHON ?= python3
@@ -92,7 +92,7 @@ serve: $(VENV)/.serve $(FORM)
 
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
-	@echo "Running every test with $(WORKERS) workers (fourteen minutes on two cores; the percentage is of tests) ..."
+	@echo "Running every test with $(WORKERS) workers (twenty minutes on two cores; the percentage is of tests) ..."
 	@$(PYTEST)
 
 # The tests that keep a past defect away: N=3 for row 3 of docs/testing.md.
