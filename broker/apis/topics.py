@@ -183,9 +183,11 @@ class TopicApis:
         refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         late = attempt(self._topic_admin.check_time, request.body.timeout_ms)
         named = [name for name, topic_id in asked if not (name is None or topic_id in denied or name in twice)]
-        outcomes = (
-            dict.fromkeys(named, late) if isinstance(late, KafkaError) else self._topic_admin.delete_topics(named)
-        ) | {name: refused for name in twice if name is not None}
+        outcomes: dict[str, TopicState | KafkaError] = {name: refused for name in twice if name is not None}
+        if isinstance(late, KafkaError):
+            outcomes |= dict.fromkeys(named, late)
+        else:
+            outcomes |= self._topic_admin.delete_topics(named)
         rows = []
         for name, topic_id in asked:
             code, message = ErrorCode.NONE, None

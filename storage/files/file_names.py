@@ -81,7 +81,10 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
 def deleted_directory_name(
     topic_partition: TopicPartition, unique_id: str, suffix: str = DELETE_DIRECTORY_SUFFIX
 ) -> str:
-    """Return a name for the directory of a deleted partition; cut a long topic, as a file name ends at 255 bytes."""
+    """Return a name for the directory of a deleted partition, or of a stray.
+
+    A long topic is cut, as a file name ends at 255 bytes.
+    """
     rest = f"-{topic_partition.partition}.{unique_id}{suffix}"
     return topic_partition.topic[: _MAX_FILE_NAME_BYTES - len(rest)] + rest
 

@@ -363,7 +363,7 @@ def test_apache_kafka_and_a_minibroker_go_on_with_what_the_other_kept(tmp_path: 
         try:
             kafka.start()
         except KafkaUnavailable as reason:
-            pytest.skip(str(reason))
+            pytest.skip(str(reason))  # the jars could not be fetched: it says what to do
         theirs = Address(kafka.bootstrap)
         configure(theirs, "g", share_auto_offset_reset="earliest")
         produce(producer_of(theirs), "t", [b"%d" % number for number in range(RECORDS)])

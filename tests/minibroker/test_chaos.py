@@ -234,6 +234,7 @@ def test_a_test_that_is_not_found_or_that_ends_its_process_is_told_as_that(tmp_p
 
 @pytest.mark.slow
 def test_a_test_that_is_slow_without_faults_gets_more_time(tmp_path: Path) -> None:
+    # Longer than the limit of 1 s, and shorter than the 3 s that a run without faults may take.
     trials = Trials([sys.executable, "-c", "import time; time.sleep(1.5)"], tmp_path, seed=1, timeout_seconds=1)
 
     assert trials.run("test_a", ()).text.startswith("the test hangs: it had not ended after 1 s")

@@ -3,8 +3,8 @@
 The sample has as many mutants of each area: records, fetch sessions, groups, transactions, the cluster, and storage.
 Each is planted in a copy of the tree, and each kind of test runs on it: the unit tests that resemble it most, the books
 and recorded conversations, the exhaustive small scopes, the simulation of three brokers and of one, and rounds of the
-nemesis. Prints the rows of a table for docs/testing.md. First each kind runs without a mutant: one that fails then
-proves nothing, and is left out. A kind that has not ended after `LIMIT_SECONDS` is said not to have.
+nemesis. Prints the rows of a table for docs/testing.md. First each kind runs without a mutant: a kind that fails then
+proves nothing, and gets no column. A cell says "no end" where a command took longer than `LIMIT_SECONDS`.
 """
 
 from __future__ import annotations
