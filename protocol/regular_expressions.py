@@ -1,39 +1,65 @@
-"""Regular expressions of topic names, as members of the consumer protocol subscribe to them; matched in bounded time.
+"""Regular expressions of topics, transactional ids and clients, matched in bounded time.
 
 The syntax is that of RE2, which Kafka takes too: it has no backreferences and no lookaround, so an expression is a set
-of states that move together, once for each character of a name. Python's `re` backtracks, and `(a+)+b` would stop the
-broker. A name has only letters, digits, `.`, `_` and `-`, so a class of characters is a set of these. Classes of
-Unicode (`\\pL`) and octal escapes are refused.
+of states that move together, once for each character of a text. Python's `re` backtracks, and `(a+)+b` would stop the
+broker. Classes of Unicode (`\\pL`), octal escapes and lines within a text (`(?m)`) are not supported.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-NAME_CHARACTERS = string.ascii_letters + string.digits + "._-"
-ALL = frozenset(NAME_CHARACTERS)
-WORD = frozenset(string.ascii_letters + string.digits + "_")
-DIGITS = frozenset(string.digits)
-NONE: frozenset[str] = frozenset()
-ESCAPED_CLASSES = {"d": DIGITS, "D": ALL - DIGITS, "w": WORD, "W": ALL - WORD, "s": NONE, "S": ALL}
-POSIX_CLASSES = {
-    "alnum": frozenset(string.ascii_letters + string.digits),
-    "alpha": frozenset(string.ascii_letters),
-    "ascii": ALL,
-    "blank": NONE,
-    "cntrl": NONE,
+Characters = tuple[tuple[int, int], ...]  # ranges of code points: sorted, apart from each other, both ends included
+LAST_CHARACTER = 0x10FFFF
+MOST_FOLDED = 0x600  # characters of a range whose other case is looked for
+
+
+def characters(found: Iterable[str]) -> Characters:
+    return united((ord(each), ord(each)) for each in found)
+
+
+def united(ranges: Iterable[tuple[int, int]]) -> Characters:
+    """Return the characters that are in any of these ranges."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(high, found[-1][1])
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def all_but(excluded: Characters) -> Characters:
+    starts = [0, *[high + 1 for _, high in excluded]]
+    ends = [*[low - 1 for low, _ in excluded], LAST_CHARACTER]
+    return tuple([(start, end) for start, end in zip(starts, ends, strict=True) if start <= end])
+
+
+WORD_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_")
+WORD, DIGITS = characters(WORD_CHARACTERS), characters(string.digits)
+PERL_SPACE, ALL_BUT_NEWLINE = characters("\t\n\f\r "), all_but(characters("\n"))
+ALL: Characters = ((0, LAST_CHARACTER),)
+ESCAPED_CLASSES = {
+    "d": DIGITS, "D": all_but(DIGITS), "w": WORD, "W": all_but(WORD), "s": PERL_SPACE, "S": all_but(PERL_SPACE),
+}  # fmt: skip
+POSIX_CLASSES: dict[str, Characters] = {
+    "alnum": characters(string.ascii_letters + string.digits),
+    "alpha": characters(string.ascii_letters),
+    "ascii": ((0x00, 0x7F),),
+    "blank": characters("\t "),
+    "cntrl": ((0x00, 0x1F), (0x7F, 0x7F)),
     "digit": DIGITS,
-    "graph": ALL,
-    "lower": frozenset(string.ascii_lowercase),
-    "print": ALL,
-    "punct": frozenset("._-"),
-    "space": NONE,
-    "upper": frozenset(string.ascii_uppercase),
+    "graph": ((0x21, 0x7E),),
+    "lower": characters(string.ascii_lowercase),
+    "print": ((0x20, 0x7E),),
+    "punct": characters(string.punctuation),
+    "space": characters(string.whitespace),
+    "upper": characters(string.ascii_uppercase),
     "word": WORD,
-    "xdigit": frozenset(string.hexdigits),
+    "xdigit": characters(string.hexdigits),
 }
 CONTROL_ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 MOST_REPETITIONS = 1000
@@ -59,7 +85,7 @@ class Step(NamedTuple):
     """An instruction: take a character of `characters`, or none if `at` holds there, and go on at each of `after`."""
 
     after: tuple[int, ...]
-    characters: frozenset[str] | None = None
+    characters: Characters | None = None
     at: At | None = None
 
 
@@ -84,8 +110,8 @@ class Program:
         self.steps[place] = step
 
 
-class TopicRegex:
-    """A regular expression that matches whole names. Raises RegexError."""
+class Regex:
+    """A regular expression that matches whole texts. Raises RegexError."""
 
     def __init__(self, pattern: str) -> None:
         program = Program()
@@ -93,9 +119,9 @@ class TopicRegex:
         self._steps = program.steps
         self._remembered: dict[tuple[frozenset[int], bool | None, str], frozenset[int]] = {}
 
-    def matches(self, name: str) -> bool:
+    def matches(self, text: str) -> bool:
         states, before = self._start, ""
-        for character in name:
+        for character in text:
             states = self._next(states, before, character)
             if not states:
                 return False
@@ -103,14 +129,14 @@ class TopicRegex:
         return MATCH in self._reached(states, before, "")
 
     def _next(self, states: frozenset[int], before: str, character: str) -> frozenset[int]:
-        key = (states, before in WORD if before else None, character)
+        key = (states, before in WORD_CHARACTERS if before else None, character)
         found = self._remembered.get(key)
         if found is None:
             if len(self._remembered) >= MOST_STEPS_REMEMBERED:
                 self._remembered.clear()
             reached = [self._steps[each] for each in self._reached(states, before, character)]
             found = self._remembered[key] = frozenset(
-                after for step in reached if step.characters is not None and character in step.characters
+                after for step in reached if step.characters is not None and is_among(character, step.characters)
                 for after in step.after
             )  # fmt: skip
         return found
@@ -129,12 +155,17 @@ class TopicRegex:
         return reached
 
 
+def is_among(character: str, found: Characters) -> bool:
+    code = ord(character)
+    return any([low <= code <= high for low, high in found])
+
+
 def holds(at: At, before: str, after: str) -> bool:
     if at is At.START:
         return not before
     if at is At.END:
         return not after
-    return ((before in WORD) != (after in WORD)) == (at is At.WORD_EDGE)
+    return ((before in WORD_CHARACTERS) != (after in WORD_CHARACTERS)) == (at is At.WORD_EDGE)
 
 
 class Parser:
@@ -145,6 +176,7 @@ class Parser:
         self._place = 0
         self._depth = 0
         self._ignores_case = False
+        self._takes_newlines = False
 
     def parse(self) -> Part:
         part = self._alternatives()
@@ -174,7 +206,7 @@ class Parser:
                 end = self._pattern.find("\\E", self._place)
                 quoted = self._pattern[self._place : end if end >= 0 else None]
                 self._place = len(self._pattern) if end < 0 else end + 2
-                found += [taken(self._folded(frozenset(each))) for each in quoted]
+                found += [taken(self._folded(characters(each))) for each in quoted]
                 continue
             part = self._atom()
             if part is not None:
@@ -189,26 +221,28 @@ class Parser:
         if character == "[":
             return taken(self._class())
         if character == ".":
-            return taken(ALL)
+            return taken(ALL if self._takes_newlines else ALL_BUT_NEWLINE)
         if character in "^$":
             return asserted(At.START if character == "^" else At.END)
         if character == "\\":
             return self._escape()
         if character in "*+?":
             raise RegexError("missing argument to repetition operator")
-        return taken(self._folded(frozenset(character)))
+        return taken(self._folded(characters(character)))
 
-    def _folded(self, characters: frozenset[str]) -> frozenset[str]:
-        if self._ignores_case:
-            characters |= {each.lower() for each in characters} | {each.upper() for each in characters}
-        return characters & ALL
+    def _folded(self, found: Characters) -> Characters:
+        if not self._ignores_case:
+            return found
+        small = [chr(code) for low, high in found if high - low < MOST_FOLDED for code in range(low, high + 1)]
+        cases = [each for pair in [(one.lower(), one.upper()) for one in small] for each in pair if len(each) == 1]
+        return united((*found, *characters(cases)))
 
     def _group(self) -> Part | None:
         """A group; None for flags that hold up to the end of the group around them."""
         self._depth += 1
         if self._depth > MOST_NESTED:
             raise RegexError("expression nests too deeply")
-        ignored_case = self._ignores_case
+        flags = self._ignores_case, self._takes_newlines
         if self._take("?") and self._flags():
             self._depth -= 1
             return None
@@ -216,7 +250,7 @@ class Parser:
         if not self._take(")"):
             raise RegexError("missing closing )")
         self._depth -= 1
-        self._ignores_case = ignored_case
+        self._ignores_case, self._takes_newlines = flags
         return part
 
     def _flags(self) -> bool:
@@ -234,7 +268,9 @@ class Parser:
                 is_set = False
             elif character == "i":
                 self._ignores_case = is_set
-            elif character not in "msU":
+            elif character == "s":
+                self._takes_newlines = is_set
+            elif character not in "mU":
                 raise RegexError("invalid or unsupported Perl syntax")
         if not character:
             raise RegexError("invalid or unsupported Perl syntax")
@@ -248,7 +284,7 @@ class Parser:
             return asserted({"A": At.START, "z": At.END, "b": At.WORD_EDGE, "B": At.NO_WORD_EDGE}[character])
         return taken(self._folded(self._escaped()))
 
-    def _escaped(self) -> frozenset[str]:
+    def _escaped(self) -> Characters:
         """The characters that an escape stands for."""
         character = self._peek()
         self._place += 1
@@ -256,13 +292,15 @@ class Parser:
             raise RegexError("trailing backslash at end of expression")
         if character in ESCAPED_CLASSES:
             return ESCAPED_CLASSES[character]
-        if character in CONTROL_ESCAPES or character == "C":
-            return ALL if character == "C" else NONE
+        if character == "C":
+            return ALL
+        if character in CONTROL_ESCAPES:
+            return characters(CONTROL_ESCAPES[character])
         if character == "x":
-            return frozenset(self._hexadecimal())
+            return characters(self._hexadecimal())
         if character.isalnum():
             raise RegexError("invalid escape sequence")
-        return frozenset(character)
+        return characters(character)
 
     def _hexadecimal(self) -> str:
         digits = self._pattern[self._place : self._place + 2]
@@ -275,17 +313,17 @@ class Parser:
         self._place += length
         return chr(int(digits, 16))
 
-    def _class(self) -> frozenset[str]:
+    def _class(self) -> Characters:
         """A class of characters, after its bracket."""
         is_negated = self._take("^")
-        found: frozenset[str] = NONE
+        found: list[tuple[int, int]] = []
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
             if not self._peek():
                 raise RegexError("missing closing ]")
             if self._take("[:"):
-                found |= self._posix_class()
+                found += self._posix_class()
                 continue
             low, lows = self._class_member()
             if self._peek() == "-" and self._pattern[self._place + 1 : self._place + 2] not in ("]", ""):
@@ -293,33 +331,31 @@ class Parser:
                 high, _ = self._class_member()
                 if low is None or high is None or high < low:
                     raise RegexError("invalid character class range")
-                found |= frozenset(each for each in NAME_CHARACTERS if low <= each <= high)
+                found.append((low, high))
             else:
-                found |= lows
+                found += lows
         self._place += 1
-        found = self._folded(found)
-        return ALL - found if is_negated else found
+        folded = self._folded(united(found))
+        return all_but(folded) if is_negated else folded
 
-    def _class_member(self) -> tuple[str | None, frozenset[str]]:
+    def _class_member(self) -> tuple[int | None, Characters]:
         """One character, or an escape of many, for which there is no range."""
         if not self._take("\\"):
             character = self._peek()
             self._place += 1
-            return character, frozenset(character)
+            return ord(character), characters(character)
         escape = self._peek()
         found = self._escaped()
-        if escape in CONTROL_ESCAPES:
-            return CONTROL_ESCAPES[escape], found
-        return (None if escape in ESCAPED_CLASSES else next(iter(found), None)), found
+        return (None if escape in ESCAPED_CLASSES or escape == "C" else found[0][0]), found
 
-    def _posix_class(self) -> frozenset[str]:
+    def _posix_class(self) -> Characters:
         end = self._pattern.find(":]", self._place)
         name = self._pattern[self._place : max(end, self._place)]
         found = POSIX_CLASSES.get(name.removeprefix("^"))
         if found is None:
             raise RegexError("invalid character class range")
         self._place = end + 2
-        return ALL - found if name.startswith("^") else found
+        return all_but(found) if name.startswith("^") else found
 
     def _repeated(self, part: Part) -> Part:
         bounds = self._repetition()
@@ -354,8 +390,8 @@ def is_number(text: str) -> bool:
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def taken(characters: frozenset[str]) -> Part:
-    return lambda program, after: program.add(Step((after,), characters))
+def taken(found: Characters) -> Part:
+    return lambda program, after: program.add(Step((after,), found))
 
 
 def asserted(at: At) -> Part:

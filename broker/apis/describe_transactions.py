@@ -23,7 +23,7 @@ from minibroker.protocol.messages.transactions import (
 )
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
-from minibroker.protocol.regular_expressions import RegexError, TopicRegex
+from minibroker.protocol.regular_expressions import Regex, RegexError
 from minibroker.protocol.transaction_records import by_topic
 from minibroker.storage.producers.producer_append import ProducerStateEntry
 
@@ -93,7 +93,7 @@ class DescribeTransactionApis:
         body, now_ms = request.body, self._clock.wall_ms()
         states, producer_ids = set(body.state_filters), set(body.producer_id_filters)
         try:
-            pattern = TopicRegex(body.transactional_id_pattern) if body.transactional_id_pattern else None
+            pattern = Regex(body.transactional_id_pattern) if body.transactional_id_pattern else None
         except RegexError as error:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 

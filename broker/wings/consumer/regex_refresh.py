@@ -17,7 +17,7 @@ from minibroker.broker.wings.consumer.group import ConsumerGroup, ResolvedRegex
 from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, RecordType
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.regular_expressions import RegexError, TopicRegex
+from minibroker.protocol.regular_expressions import Regex, RegexError
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class RegexRefresh:
         try:
             topics, now_ms = self._changes.topics, self._changes.now_ms()
             version = topics.version
-            regexes = {pattern: TopicRegex(pattern) for pattern in patterns if is_valid(group_id, pattern)}
+            regexes = {pattern: Regex(pattern) for pattern in patterns if is_valid(group_id, pattern)}
             found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
             for number, name in enumerate(topics.names, start=1):
                 matching = [pattern for pattern, regex in regexes.items() if regex.matches(name)]
@@ -132,7 +132,7 @@ class RegexRefresh:
 
 def check(pattern: str) -> None:
     try:
-        TopicRegex(pattern)
+        Regex(pattern)
     except RegexError as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
@@ -143,7 +143,7 @@ def check(pattern: str) -> None:
 def is_valid(group_id: str, pattern: str) -> bool:
     """Whether an expression can be used: one that was stored by another Kafka may not be."""
     try:
-        TopicRegex(pattern)
+        Regex(pattern)
     except RegexError as error:
         logger.warning("group %s: the regular expression %s matches no topic: %s", group_id, pattern, error)
         return False
