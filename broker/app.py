@@ -47,6 +47,7 @@ from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.wing import SeveralWing
 from minibroker.broker.wings.share.wing import ShareWing
+from minibroker.broker.wings.telemetry.wing import TelemetryWing
 from minibroker.broker.wings.testing.recording import TranscriptWing
 from minibroker.broker.wings.testing.reset_topics import ResetWing
 from minibroker.broker.wings.testing.wing import FaultWing
@@ -75,6 +76,7 @@ WINGS: tuple[type[Wing], ...] = (
     TranscriptWing,
     ConsumerWing,
     ShareWing,
+    TelemetryWing,
     LookingWing,
     QuotaWing,
     AclWing,

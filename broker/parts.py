@@ -329,7 +329,11 @@ def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
         listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
     else:
         listed = {key: API_TABLE[key].between(*each) for key, each in versions_of(profile.name).items()}
-    unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
+    unlisted = {
+        key: api
+        for key, api in API_TABLE.items()
+        if api.is_unlisted and (is_cluster_broker if api.is_between_brokers else profile.is_since(api.since.release))
+    }
     return dict(sorted((listed | unlisted).items()))
 
 

@@ -24,6 +24,7 @@ from minibroker.protocol.messages import (
     produce,
     quotas,
     security,
+    telemetry,
     topics,
     transactions,
 )
@@ -137,6 +138,8 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
@@ -185,7 +188,8 @@ class Api(NamedTuple):
                         messages (`broker/apis/failures.py`); None for a request that has no answer
     joined              joins rows of a request into the first array that names the subject of the answer's rows
     is_between_brokers  brokers send it to each other: no quota holds for it, unless a client sends it
-    is_unlisted         only a broker of a cluster of several serves it, and ApiVersions does not list it
+    is_unlisted         ApiVersions does not list it; if brokers send it to each other, only a broker of a cluster of
+                        several serves it
     """
 
     key: ApiKey
@@ -385,6 +389,10 @@ DECLARATIONS = (
         since("3.7"), rights=(READ.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
         since("3.7"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.GetTelemetrySubscriptionsRequest,
+        telemetry.GetTelemetrySubscriptionsResponse, since("3.7"), rights=(), is_unlisted=True),
+    Api(ApiKey.PUSH_TELEMETRY, telemetry.PushTelemetryRequest, telemetry.PushTelemetryResponse, since("3.7"),
+        rights=(), is_unlisted=True),
     Api(ApiKey.LIST_CONFIG_RESOURCES, configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse,
         since("3.7"), rights=(DESCRIBE_CONFIGS.on(CLUSTER),)),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.DescribeTopicPartitionsRequest,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from minibroker.broker.replica.decisions import Broker
 
 PLAINTEXT = "PLAINTEXT"
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
 
 
 class Meter(Protocol):
@@ -28,7 +29,7 @@ class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
-    address, as ACLs name hosts. `frames` cuts what it sends into frames, None without a connection.
+    address, as ACLs name hosts. `software` is the name and the version of its library, as it said. `frames` cuts what it sends into frames, None without a connection.
     `login` is None, or leads its requests through an authentication: with `is_done`, and `expects_token` before a
     token without a header.
     With `may_everything` no right needs to be asked for. A stage may set the `meter` of its Fetch in hand, and that no
@@ -51,6 +52,7 @@ class Client:
         "number",
         "principal",
         "rights",
+        "software",
     )
 
     def __init__(
@@ -71,6 +73,7 @@ class Client:
         self.local_host = local_host
         self.local_port = local_port
         self.client_id: str | None = None
+        self.software = UNKNOWN_SOFTWARE
         self.frames: FrameDecoder | None = None
         self.login: Any = None
         self.meter: Meter | None = None
@@ -93,6 +96,9 @@ class Client:
     def name(self, client_id: str | None) -> None:
         """Note the client id of the request in hand."""
         self.client_id = client_id
+
+    def introduce(self, software_name: str, software_version: str) -> None:
+        self.software = software_name, software_version
 
     def authenticate(self, principal: Principal) -> None:
         """Serve it as this principal from now on."""

@@ -105,6 +105,7 @@ class MetadataApis:
         refusal = self._refusal(request.body)
         if refusal is not ErrorCode.NONE:
             return ApiVersionsResponse(error_code=refusal, api_keys=[])
+        client.introduce(request.body.client_software_name, request.body.client_software_version)
         shows_zero = request.api_version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
         made = self._offers.get(shows_zero)
         if made is None or made[0] is not self._features.changed:

@@ -1,17 +1,18 @@
 """The configs of client metrics (KIP-714): which clients are to push which metrics, and how often.
 
-As kafka 4.4 ClientMetricsConfigs. Clients push them to a broker with a receiver, which this one is not: as a Kafka
-without one, it keeps the configs for who describes them. Pure.
+As kafka 4.4 ClientMetricsConfigs. Clients push to a broker with a receiver, which this one is not: as a Kafka without
+one, it keeps the configs for who describes them, and for who asks for subscriptions all the same
+(`broker/wings/telemetry`). Pure.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from minibroker.broker.config.settings.types import INT, InvalidValueError
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.regular_expressions import Regex, RegexError
 
 INTERVAL_MS, MATCH, METRICS = "interval.ms", "match", "metrics"
 LEAST_INTERVAL_MS, GREATEST_INTERVAL_MS = 100, 3_600_000
@@ -61,13 +62,28 @@ def check_interval(text: str) -> None:
 
 
 def check_pattern(pattern: str) -> None:
-    selector, *expressions = (each.strip() for each in pattern.split("="))
-    try:
-        is_right = selector in SELECTORS and len(expressions) == 1 and bool(re.compile(expressions[0]).pattern)
-    except re.error:
-        is_right = False
-    if not is_right:
+    selector, _, expression = (each.strip() for each in pattern.partition("="))
+    if selector not in SELECTORS or not expression or "=" in expression or not is_expression(expression):
         raise invalid(f"Illegal client matching pattern: {pattern}")
+
+
+def is_expression(text: str) -> bool:
+    try:
+        return bool(Regex(text))
+    except RegexError:
+        return False
+
+
+def is_match(patterns: str, attributes: Mapping[str, str]) -> bool:
+    """Whether a client has all the attributes, by their selectors, that a config `match` names. What an earlier
+    minibroker accepted, and is no expression here, matches none."""
+    pairs = [each.partition("=")[::2] for each in patterns.split(",") if each.strip()]
+    return all(
+        [
+            is_expression(expression.strip()) and Regex(expression.strip()).matches(attributes[selector.strip()])
+            for selector, expression in pairs
+        ]
+    )
 
 
 def invalid(message: str) -> KafkaError:

@@ -248,6 +248,10 @@ class Profile(NamedTuple):
         later = after(self.name) if self.release else set()
         return tuple(kind for kind, since in RESOURCE_TYPES_SINCE.items() if since not in later)
 
+    def is_since(self, release: str) -> bool:
+        """Whether it has what a release of Kafka brought."""
+        return self.release is None or message_format(release) <= message_format(self.release)
+
     def first_of(self, version: int, habit: Habit = Habit.ANSWERS_ALIKE) -> int:
         """The first version of an API that has what came with `version`: all have it with the habit."""
         return 0 if habit in self.habits else version

@@ -114,7 +114,7 @@ NOT_OFFERED = {
         (80, "AddRaftVoter RemoveRaftVoter"),
         (94, "UnregisterController"),
     ),
-    "Kafka offers them with a receiver of client metrics, which this broker has not": (
+    "Kafka lists them with a receiver of client metrics, which this broker has not; they are answered to whoever asks": (
         (71, "GetTelemetrySubscriptions PushTelemetry"),
     ),
     "there are no streams groups": (
