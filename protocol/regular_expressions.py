@@ -18,7 +18,7 @@ MOST_FOLDED = 0x600  # characters of a range whose other case is looked for
 
 
 def characters(found: Iterable[str]) -> Characters:
-    return united((ord(each), ord(each)) for each in found)
+    return united([(ord(each), ord(each)) for each in found])
 
 
 def united(ranges: Iterable[tuple[int, int]]) -> Characters:
@@ -157,7 +157,7 @@ class Regex:
 
 def is_among(character: str, found: Characters) -> bool:
     code = ord(character)
-    return any([low <= code <= high for low, high in found])
+    return any(low <= code <= high for low, high in found)
 
 
 def holds(at: At, before: str, after: str) -> bool:

@@ -29,7 +29,8 @@ class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
-    address, as ACLs name hosts. `software` is the name and the version of its library, as it said. `frames` cuts what it sends into frames, None without a connection.
+    address, as ACLs name hosts. `software` is the name and the version of its library, as it said. `frames` cuts what
+    it sends into frames, None without a connection.
     `login` is None, or leads its requests through an authentication: with `is_done`, and `expects_token` before a
     token without a header.
     With `may_everything` no right needs to be asked for. A stage may set the `meter` of its Fetch in hand, and that no

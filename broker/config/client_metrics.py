@@ -79,10 +79,8 @@ def is_match(patterns: str, attributes: Mapping[str, str]) -> bool:
     minibroker accepted, and is no expression here, matches none."""
     pairs = [each.partition("=")[::2] for each in patterns.split(",") if each.strip()]
     return all(
-        [
-            is_expression(expression.strip()) and Regex(expression.strip()).matches(attributes[selector.strip()])
-            for selector, expression in pairs
-        ]
+        is_expression(expression.strip()) and Regex(expression.strip()).matches(attributes[selector.strip()])
+        for selector, expression in pairs
     )
 
 

@@ -114,7 +114,7 @@ NOT_OFFERED = {
         (80, "AddRaftVoter RemoveRaftVoter"),
         (94, "UnregisterController"),
     ),
-    "Kafka lists them with a receiver of client metrics, which this broker has not; they are answered to whoever asks": (
+    "listed with a receiver of client metrics, which this broker has not; whoever asks is answered": (
         (71, "GetTelemetrySubscriptions PushTelemetry"),
     ),
     "there are no streams groups": (

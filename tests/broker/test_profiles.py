@@ -143,7 +143,10 @@ async def test_an_api_or_version_that_the_release_lacks_closes_the_connection(
     broker = make_broker(profile=profile_of(name))
     offered = versions_of(name)
 
-    asked = [(key, offered.get(key, (0, -1))[1] + 1) for key in API_TABLE if key != ApiKey.API_VERSIONS]
+    answered = {ApiKey.API_VERSIONS}
+    if name in ("3.9", "4.0", "4.4"):
+        answered |= {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}  # which they do not list
+    asked = [(key, offered.get(key, (0, -1))[1] + 1) for key in API_TABLE.keys() - answered]
     asked += [(key, first - 1) for key, (first, _) in offered.items() if first]
     for key, version in asked:
         api = API_TABLE[key]

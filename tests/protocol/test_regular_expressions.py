@@ -1,4 +1,4 @@
-"""Regular expressions of topics and of other names: the syntax of RE2, matched in bounded time, with re2j's messages."""
+"""Regular expressions of topics and other names: the syntax of RE2, matched in bounded time, with re2j's messages."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ PATTERNS = st.recursive(
 def test_python_matches_the_same_texts(pattern: str, names: list[str]) -> None:
     regex = Regex(pattern)
 
-    assert [regex.matches(name) for name in names] == [re.fullmatch(pattern, name, re.ASCII) is not None for name in names]
+    assert [regex.matches(name) for name in names] == [
+        re.fullmatch(pattern, name, re.ASCII) is not None for name in names
+    ]
 
 
 def test_an_expression_that_python_would_take_years_for_takes_no_time() -> None:

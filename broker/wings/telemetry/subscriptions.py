@@ -1,4 +1,4 @@
-"""What clients are to push, and when: as kafka 4.4 ClientMetricsManager. Pure."""
+"""Subscriptions: the metrics that a client is to push, and when, as kafka 4.4 ClientMetricsManager. Pure."""
 
 from __future__ import annotations
 
@@ -130,4 +130,3 @@ def subscription_of(instance_id: bytes, attributes: Mapping[str, str], configs: 
 def java_hash_of_uuid(uuid: bytes) -> int:
     both = int.from_bytes(uuid[:8]) ^ int.from_bytes(uuid[8:])
     return (both >> 32 ^ both) & MASK_32
-

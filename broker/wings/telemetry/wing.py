@@ -78,7 +78,7 @@ class TelemetryWing(Wing):
 
 
 def attributes_of(client: Client) -> Mapping[str, str]:
-    """What a client can be chosen by, besides its instance id."""
+    """The attributes that a client can be chosen by, besides its instance id."""
     name, version = client.software
     return {
         "client_id": client.client_id or "",
