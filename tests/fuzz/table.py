@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.fuzz.node_changes import Nodes
-from tests.fuzz.targets import Batches, ControlCalls, Files, Frames, Properties, Schemas, StoredRecords, Target
+from tests.fuzz.stored import StoredRecords
+from tests.fuzz.targets import Batches, ControlCalls, Files, Frames, Properties, Schemas, Target
 from tests.fuzz.texts import Texts
 
 TARGETS: dict[str, type[Target]] = {

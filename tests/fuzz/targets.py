@@ -20,7 +20,6 @@ import crc32c
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.apis.produce import ADMIN_CLIENT_ID
 from minibroker.broker.app import BrokerApp, way_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.pending import Pending
@@ -33,7 +32,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.compression import Codec, compress
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.java_properties import PropertiesError, read_properties
-from minibroker.protocol.primitives import Sized, TopicPartition, Uuid, format_of
+from minibroker.protocol.primitives import Sized, Uuid, format_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.schema import Array, Message, Row
@@ -41,7 +40,6 @@ from minibroker.schemas.schema import MODULES, SchemaError, incompatible, parse
 from tests.broker.kept_files import FILES, REFUSALS
 from tests.requests import produce_body
 from tests.schemas.pairs import pairs
-from tests.storage.logs import records_of
 
 NOW_MS = 1_500_000_000_000
 CPU_SECONDS = 0.010  # of the loop, for an input
@@ -187,14 +185,15 @@ class OfBroker(Target):
         gc.collect()
 
     def _fill(self) -> None:
-        """Have topics, a group and records."""
+        """Have topics, coordinators and records."""
         rows: list[Any] = [
             ("t", 2, 1, [], []),
             ("c", 1, 1, [], [("cleanup.policy", "compact")]),
             ("old", 1, 1, [], [("message.format.version", "0.10.0")]),
         ]
         self.ask(frame(ApiKey.CREATE_TOPICS, 2, topics=rows, timeout_ms=1000)[4:])
-        self.ask(frame(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)[4:])
+        for key_type, key in enumerate(("g", "m", "g:AAAAAAAAAAAAAAAAAAAAAA:0")):
+            self.ask(frame(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=[key])[4:])
         self.ask(frame(ApiKey.PRODUCE, 7, **produce_body("t", seed_batch()))[4:])
 
     def ready(self) -> None:
@@ -383,52 +382,6 @@ def unpacked(data: bytes) -> list[Record]:
         parts.append(data[position - size : position] if is_there else None)
     pairs = zip(parts[::2], parts[1::2], strict=False)
     return [Record(number, NOW_MS, *pair) for number, pair in enumerate(pairs)]
-
-
-class StoredRecords(OfBroker):
-    """Records of the topics in which coordinators keep their state, and then a request of each API of theirs.
-
-    A client with the id `__admin_client` may write any. The first byte of an input chooses the topic.
-    """
-
-    name = "stored"
-    inputs_of_a_broker = 60  # the topic is read again for each
-    topics = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-
-    def _begin(self) -> None:
-        super()._begin()
-        for key_type, key in enumerate(("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAA:0")):
-            self.ask(frame(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=[key])[4:])
-
-    def seeds(self) -> list[bytes]:
-        """The records that a broker writes for each request."""
-        self.ready()
-        for each in plausible_requests():
-            self.ask(each)
-        found = []
-        for number, name in enumerate(self.topics):
-            log = self._parts.replica_manager.partitions.led(TopicPartition(name, 0)).log
-            rows = [(record.key, record.value) for record in records_of(log)]
-            found += [packed(number, [row]) for row in dict.fromkeys(rows)] + [packed(number, rows[:20])]
-        self._left = 0
-        return found
-
-    def run(self, data: bytes) -> None:
-        if not (data and (records := unpacked(data))):
-            return
-        self.ready()
-        partition = TopicPartition(self.topics[data[0] % len(self.topics)], 0)
-        body = produce_body(partition.topic, build_batch(records))
-        self.ask(frame(ApiKey.PRODUCE, 7, client_id=ADMIN_CLIENT_ID, **body)[4:])
-
-        def load_again() -> None:
-            for is_leader in (False, True):
-                for notice in self._parts.own._on_leadership:
-                    notice(partition, is_leader)
-            for each in COORDINATORS:
-                self.ask(each)
-
-        self.check(load_again, is_slow_work=True)
 
 
 class Files(Target):
