@@ -21,7 +21,7 @@ from minibroker.story import story
 
 LEASE_MS = 3_600_000
 SHORTEST_LEASE_MS = 100
-EXPLAINED_AT_A_TIME = 100
+EXPLAINED_AT_A_TIME = 25  # as many as a broker explains in a call
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.02
 

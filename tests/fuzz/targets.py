@@ -336,8 +336,32 @@ class Batches(OfBroker):
             self.check(lambda version=version, body=body: self.ask(frame(ApiKey.FETCH, version, **body)[4:]))  # type: ignore[misc]
 
 
+# Control calls that do what they are asked.
+MEANT: tuple[tuple[str, dict[str, object]], ...] = (
+    ("faults.add", {"kind": "error", "error": "NOT_LEADER_FOR_PARTITION", "api": "produce", "topic": "t", "times": 3}),
+    ("faults.add", {"kind": "error", "error": "REQUEST_TIMED_OUT", "api": ["fetch", "metadata"], "when": "after"}),
+    ("faults.add", {"kind": "delay", "seconds": 0.5, "topic": "t", "partition": 0, "skip": 1, "for_seconds": 5}),
+    ("faults.add", {"kind": "disconnect", "client_id": "c", "when": "after"}),
+    ("faults.add", {"kind": "torn_frame", "connection": "127.0.0.1:50000", "times": 1}),
+    ("faults.add", {"kind": "wrong_crc", "topic": "t"}),
+    ("faults.add", {"kind": "slow", "bytes_per_second": 1000, "connection": 1}),
+    ("faults.describe", {"fault_id": 1}),
+    ("faults.lift", {"fault_id": 1}),
+    ("clock.advance", {"seconds": 1.5}),
+    ("clock.advance", {"seconds": 1e9, "at_once": True}),
+    ("shared_records", {"group_id": "g"}),
+    ("inside.exchange", {"seq": 1}),
+    ("inside.explain", {"client_id": "c", "api": ["produce", "fetch"], "topic": "t", "slower_than_ms": 0.1}),
+    ("inside.explain", {"since": 1, "connection": 1, "parked": True, "empty": True, "failed": True}),
+    ("inside.log", {"topic": "t", "partition": 0, "offset": 1}),
+    ("inside.log", {"topic": "t", "partition": 0, "after": 0}),
+    ("inside.logs", {"topic": "t", "partitions": [0, 1]}),
+    ("inside.groups", {"group_id": "g"}),
+)
+
+
 class ControlCalls(OfBroker):
-    """Lines of the control socket."""
+    """Lines of the control socket, and after each a request to write, one to read and one that asks for a topic."""
 
     name = "control"
     has_control = True
@@ -350,8 +374,7 @@ class ControlCalls(OfBroker):
                 found.append({"call": name, "arguments": dict.fromkeys(signature.parameters, value)})
             for each in signature.parameters:
                 found.append({"call": name, "arguments": {each: "produce"}})
-        fault = {"kind": "error", "error": "NOT_LEADER_FOR_PARTITION", "api": "produce", "topic": "t", "times": 3}
-        found.append({"call": "faults.inject", "arguments": fault})
+        found += [{"call": name, "arguments": arguments} for name, arguments in MEANT]
         return [json.dumps(each).encode() for each in found]
 
     def run(self, data: bytes) -> None:
@@ -363,6 +386,15 @@ class ControlCalls(OfBroker):
         with trio.CancelScope() as scope:
             scope.cancel()
             await self.calls._answer(line)
+        for request in AFTER_A_CALL:
+            self.ask(request)
+
+
+AFTER_A_CALL = (
+    frame(ApiKey.PRODUCE, 7, **produce_body("t", seed_batch()))[4:],
+    frame(ApiKey.FETCH, 4, **fetch_body(("t", 0, 0), max_partition_bytes=4096))[4:],
+    frame(ApiKey.METADATA, 1, topics=[(None, "t")])[4:],
+)
 
 
 def packed(topic: int, rows: Iterable[tuple[bytes | None, bytes | None]]) -> bytes:

@@ -22,7 +22,7 @@ from minibroker.story import brief_line, steps_of, story
 
 LEASE_MS = 5_000
 POLL_SECONDS = 0.1
-AT_A_TIME = 50
+AT_A_TIME = 25  # as many as a broker explains in a call
 
 EPILOG = """The broker needs a control socket: `minibroker serve --control PATH`, or Broker(control=True) in a test. \
 Nothing is recorded before this command asks, nor after it has ended.
