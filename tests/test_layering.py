@@ -91,7 +91,7 @@ TOOLKIT_LAYERS = layers("""
     client_settings cluster_clock cluster_verbs explain faults records registry_client topic_offsets
     unknown_arguments
     > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control
-    > admin > client > errors patience spark_answers
+    > admin > client > errors patience process_groups spark_answers
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source

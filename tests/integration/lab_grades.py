@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +103,16 @@ def outcome(lab: str, text: str) -> tuple[str, list[str]]:
     return "".join(".M"[not each.is_reached] for each in grades), [each.text for each in grades if not each.is_reached]
 
 
+@contextmanager
+def cancelled_at_ctrl_c(pool: ThreadPoolExecutor) -> Iterator[None]:
+    """Let the runs in hand end, and no other begin."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
 def main() -> int:
     cli = argparse.ArgumentParser(prog="lab_grades")
     cli.add_argument("labs", metavar="LAB", nargs="*", default=list(LABS))
@@ -110,7 +121,7 @@ def main() -> int:
     chosen = cli.parse_args()
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     missed: dict[tuple[str, str], list[str]] = {}
-    with ThreadPoolExecutor(chosen.at_once) as pool:
+    with ThreadPoolExecutor(chosen.at_once) as pool, cancelled_at_ctrl_c(pool):
         runs = {
             pool.submit(outcome, lab, text): name
             for _ in range(chosen.runs)

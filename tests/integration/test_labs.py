@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from minibroker.lab.__main__ import LABS, lab_of
 from minibroker.lab.program import Grade
 from tests.integration.lab_grades import MISTAKES, Mistake, graded, right_program
+from tests.integration.members import wait_until, wait_until_gone
 
 
 def missed(grades: list[Grade]) -> list[str]:
@@ -62,3 +64,16 @@ def test_the_command_shows_a_task_writes_the_first_program_once_and_refuses_what
     assert failing.returncode == 1
     assert "no luck" in failing.stderr
     assert (mistyped.returncode, mistyped.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_lab_that_ends_leaves_nothing_of_the_program(how: signal.Signals, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = f"trap '' TERM INT; sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait; sleep 600"
+    command = [sys.executable, "-m", "minibroker", "lab", "slow-consumer", "sh", "-c", program]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as lab:
+        wait_until(pids.exists, "the program runs")
+        lab.send_signal(how)
+
+    for pid in pids.read_text().split():
+        wait_until_gone(int(pid))

@@ -16,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
 from minibroker.chaos.plan import Plan, Requests, drawn, used_by
+from minibroker.process_groups import ProcessGroup
 
 TEMPORARY = "temporary"  # the file of a run with the directories of its brokers, which remain where it is killed
 STACKS_SECONDS = 5.0
@@ -96,14 +98,14 @@ class Trials:
         self._seed = seed
         self._timeout_seconds = timeout_seconds
         self._alone_seconds: dict[str, float] = {}  # by test, with the start and the end of its process
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[ProcessGroup] = set()
         self._is_stopped = False
 
     def stop(self) -> None:
         """Kill what runs; a test that is being examined then gets a verdict that means nothing."""
         self._is_stopped = True
         for each in list(self._running):
-            end(each, signal.SIGKILL)
+            each.signal(signal.SIGKILL)
 
     def examine(self, test: str, numbers: Sequence[int]) -> Verdict:
         """Run a test without faults, then under these plans, up to the first under which it fails.
@@ -184,6 +186,7 @@ class Trials:
         """Run pytest to its end, and return its status; None where it was ended, since the time was over."""
         own = [f"--minibroker-chaos-run={folder / 'order.json'}", f"--basetemp={folder / 'tmp'}"]
         own += [f"--minibroker-log={folder}", "-o", f"cache_dir={folder / 'cache'}", "--color=no"]
+        group = ProcessGroup()
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(
                 [*self._command, *own],
@@ -191,28 +194,27 @@ class Trials:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
+                process_group=group.id,
             )
-        self._running.add(process)
+        self._running.add(group)
         try:
             if self._is_stopped:  # meanwhile
-                end(process, signal.SIGKILL)
+                group.signal(signal.SIGKILL)
             return process.wait(limit_seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            self._end(process)
+            self._end(process, group)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill it, if it runs; its brokers end with it."""
+    def _end(self, process: subprocess.Popen[bytes], group: ProcessGroup) -> None:
+        """Kill it, if it runs; its brokers, which are in groups of their own, end with it."""
         if process.poll() is None:
-            end(process, signal.SIGABRT)  # pytest's faulthandler then prints where each thread is
-            try:
+            group.signal(signal.SIGABRT)  # pytest's faulthandler then prints where each thread is
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(STACKS_SECONDS)
-            except subprocess.TimeoutExpired:
-                end(process, signal.SIGKILL)
+        group.close()
         process.wait()
-        self._running.discard(process)
+        self._running.discard(group)
 
 
 def stuck(printed: str, seconds: float, *, is_done: bool) -> str:
@@ -223,12 +225,6 @@ def stuck(printed: str, seconds: float, *, is_done: bool) -> str:
     own = [each for each in frames if not any(name in each for name in OF_PYTEST)][:SHOWN_FRAMES]
     where = ["it waits in (most recent call first)", *own] if own else [printed[-SHOWN_CHARACTERS:]]
     return "\n".join([f"{what} after {seconds:.3g} s", *where])
-
-
-def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send a signal to the group of a process, which its brokers are not in."""
-    if process.poll() is None:
-        os.killpg(process.pid, how)
 
 
 def command_of(arguments: Sequence[str], *, is_spread: bool, is_covered: bool) -> list[str]:

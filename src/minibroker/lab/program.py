@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from minibroker.process_groups import ProcessGroup
+
 START_SECONDS = 120.0  # of a broker, on a busy machine
 POLL_SECONDS = 0.02
 END_SECONDS = 15.0
@@ -31,12 +33,16 @@ class Grade(NamedTuple):
 
 
 class Program:
-    """One run of the program, in a process group of its own; `claims` are the lines that it has printed."""
+    """One run of the program; `claims` are the lines that it has printed.
+
+    It has a process group of its own, of which nothing outlives the lab, also if that is killed.
+    """
 
     def __init__(self, command: Sequence[str], bootstrap_servers: str, errors: Path) -> None:
         """Start it. Raises LabFailed for a command that is not there."""
         self.claims: list[str] = []
         self._errors = errors
+        self._group = ProcessGroup()
         with errors.open("ab") as stderr:
             try:
                 self._process = subprocess.Popen(
@@ -45,9 +51,10 @@ class Program:
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                     env={**os.environ, "BOOTSTRAP_SERVERS": bootstrap_servers, "PYTHONUNBUFFERED": "1"},
-                    start_new_session=True,
+                    process_group=self._group.id,
                 )
             except OSError as error:
+                self._group.close()
                 raise LabFailed(f"cannot run {command[0]}: {error.strerror}") from None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -81,36 +88,25 @@ class Program:
 
     def kill(self) -> None:
         """Kill it at once, with what it has started."""
-        self._signal(signal.SIGKILL)
+        self._group.close()
         self._process.wait()
-        self._close()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self.end_input()
 
     def ends(self, *, asked: bool = True) -> bool:
-        """Ask it to end (SIGTERM); return whether it did in time. It is killed otherwise."""
+        """Ask it to end (SIGTERM); return whether it did in time. It is killed otherwise, and so is what it leaves."""
         if asked:
-            self._signal(signal.SIGTERM)
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return False
-        self._close()
-        return True
+            self._group.signal(signal.SIGTERM)
+        has_ended = waited(lambda: self.has_ended, END_SECONDS)
+        self.kill()
+        return has_ended
 
     def last_errors(self) -> str:
         """The last lines that it wrote to its standard error, to be appended to a message."""
         lines = self._errors.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
         return "; the end of its standard error:\n" + "\n".join(f"    {each}" for each in lines) if lines else ""
-
-    def _close(self) -> None:
-        assert self._process.stdout is not None
-        self._reader.join()
-        self._process.stdout.close()
-        self.end_input()
-
-    def _signal(self, number: int) -> None:
-        if not self.has_ended:
-            os.killpg(self._process.pid, number)
 
 
 def waited(condition: Callable[[], bool], seconds: float) -> bool:
