@@ -52,6 +52,7 @@ def test_the_command_shows_a_task_writes_the_first_program_once_and_refuses_what
     absent = run_lab("acks", "no-such-program", directory=tmp_path)
     failing = run_lab("acks", sys.executable, "-c", "raise SystemExit('no luck')", directory=tmp_path)
     mistyped = run_lab("ack", directory=tmp_path)
+    helped = run_lab("acks", "--help", directory=tmp_path)
 
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(LABS)
     assert shown.returncode == 0
@@ -64,6 +65,7 @@ def test_the_command_shows_a_task_writes_the_first_program_once_and_refuses_what
     assert failing.returncode == 1
     assert "no luck" in failing.stderr
     assert (mistyped.returncode, mistyped.stderr.count("\n")) == (2, 1)
+    assert (helped.returncode, helped.stdout) == (0, run_lab("--help", directory=tmp_path).stdout)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -64,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in LABS:
             print(f"{name:14} {lab_of(name).TITLE}")
         return EXIT_OK
+    if chosen.program in (["-h"], ["--help"]):  # behind a lab, argparse takes it for the program
+        cli.print_help()
+        return EXIT_OK
     lab = lab_of(chosen.lab)
     if not chosen.program:
         return show(chosen.lab, lab)
