@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from minibroker.client.address import parse_address
@@ -100,6 +100,10 @@ def main(argv: Sequence[str]) -> int:
     begun, status = time.monotonic(), 1
     try:
         with Judge(*address, recording, only=options.only, skip=options.skip) as judge:
+            if judge.other_settings:
+                print(
+                    settings_told(options.address, options.release, judge.other_settings), file=sys.stderr, flush=True
+                )
             names = [options.seed] if options.seed is not None else list(islice(judge.names(), options.seeds))
             try:
                 ended = judged(judge, names)
@@ -111,6 +115,17 @@ def main(argv: Sequence[str]) -> int:
         return 2
     print({"text": report.text, "json": report.json, "html": report.html}[options.output]())
     return 0 if report.is_alike else status
+
+
+def settings_told(address: str, release: str, others: Mapping[str, tuple[str | None, str]]) -> str:
+    lines = [f"  {name}={'' if has is None else has}, not {wanted}" for name, (has, wanted) in others.items()]
+    return "\n".join(
+        [
+            f"{address} has other settings than what was recorded; differences and long waits follow from them:",
+            *lines,
+            f"Start it with the settings that `minibroker conform --as {release} --settings` prints.",
+        ]
+    )
 
 
 def judged(judge: Judge, names: Sequence[Name]) -> str:

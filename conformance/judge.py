@@ -147,6 +147,15 @@ class Side:
                     break
                 time.sleep(POLL_SECONDS)
 
+    def settings(self, names: Collection[str]) -> dict[str, str | None]:
+        """The values of these settings, by name, as the broker describes them; none without DescribeConfigs."""
+        first, last = self.versions.get(ApiKey.DESCRIBE_CONFIGS, (0, -1))
+        if last < 0:
+            return {}
+        asked = [(BROKER, str(self.peer.node_id), list(names))]
+        answer = self.peer.asked(ApiKey.DESCRIBE_CONFIGS, first, resources=asked)
+        return {} if isinstance(answer, str) else {row.name: row.value for one in answer.results for row in one.configs}
+
     def has(self, key: int, version: int) -> bool:
         first, last = self.versions.get(key, (0, -1))
         return first <= version <= last
@@ -224,6 +233,12 @@ class Judge:
         ]
         self._side.await_coordinators()
         self._side.learn_id()
+        wanted = {name: str(value) for name, value in recording.settings.items()}
+        settings = self._side.settings(wanted)
+        # The settings of the broker, by name, that are not as they were for the recording, and those.
+        self.other_settings = {
+            name: (has, wanted[name]) for name, has in settings.items() if has != wanted.get(name, has)
+        }
         for _ in range(LANES):
             lane = Side(host, port, LANE_SECONDS)
             lane.versions = self._side.versions

@@ -118,6 +118,24 @@ def test_a_difference_has_its_requests_and_both_answers(broker: Broker, capsys: 
     assert status == 1
 
 
+def test_settings_that_are_not_as_they_were_recorded_are_told_first(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([broker.bootstrap_servers, "--as", "2.0", "--seed", "1"])
+    assert capsys.readouterr().err == ""
+
+    with Broker(settings=SETTINGS | {"group.min.session.timeout.ms": 7000}, act_as="2.0") as other:
+        main([other.bootstrap_servers, "--as", "2.0", "--seed", "1"])
+        told = capsys.readouterr().err.splitlines()
+
+    assert told == [
+        f"{other.bootstrap_servers} has other settings than what was recorded; differences and long waits follow from"
+        " them:",
+        "  group.min.session.timeout.ms=7000, not 100",
+        "Start it with the settings that `minibroker conform --as 2.0 --settings` prints.",
+    ]
+
+
 def test_an_api_that_is_skipped_is_not_lacking(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     main(
         [broker.bootstrap_servers, "--as", "4.4", "--seeds", "1", "--only", "records", "--skip", "fetch", "-o", "html"]
