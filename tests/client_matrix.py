@@ -35,6 +35,7 @@ ABILITIES = {
     "share groups": "share groups (KIP-932)",
     "logins": "PLAIN, SCRAM, OAUTHBEARER and certificates",
     "administration": "topics, configs, groups",
+    "serializers": "records of Avro, JSON Schema or Protobuf outlive changes of their schemas in the registry",
     "fail-over": "goes on while the leader, or each broker of three, dies",
 }
 OF_RELEASE = "as "  # with the release's name: what a client can do under `--act-as` (test_clients_of_releases.py)
@@ -91,6 +92,7 @@ ROWS: list[tuple[str, Callable[[], str], tuple[str, ...]]] = [
     ("Apache Kafka's own tools", lambda: "2.0.1", ("tools of 2.0",)),
     ("Apache Kafka's own tools", lambda: "4.4.0", ("tools of 4.4",)),
     ("Spark's Kafka source and sink", of_pip("pyspark"), ("Spark",)),
+    ("Flink's Avro serializers", lambda: "1.20.0", ("Flink",)),
     ("Kafka Streams", lambda: "4.4.0", ("Kafka Streams",)),
     ("Kafka Connect", lambda: "4.3.1", ("Kafka Connect",)),
     ("MirrorMaker", lambda: "4.3.1", ("MirrorMaker",)),

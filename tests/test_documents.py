@@ -24,6 +24,42 @@ SOURCE_PATH = re.compile(r"`([\w/.*-]+\.(?:py|toml|txt|gz)|[\w/]+/)`")
 PICTURE = re.compile(
     r'<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n  <img alt="[^"]+" src="([^"]+)">'
 )
+# How a client is called, and its name in the matrix of tests/client_matrix.py; without one it is only tried by hand.
+CLIENT_NAMES = {
+    "kafka-python": "kafka-python",
+    "confluent-kafka": "confluent-kafka (librdkafka)",
+    "librdkafka": "confluent-kafka (librdkafka)",
+    "aiokafka": "aiokafka",
+    "Java client": "Apache Kafka's Java client",
+    "own tools": "Apache Kafka's own tools",
+    "KafkaJS": "KafkaJS",
+    "@platformatic/kafka": "@platformatic/kafka",
+    "franz-go": "franz-go",
+    "kcat": "kcat",
+    "Spark": "Spark's Kafka source and sink",
+    "Flink": "Flink's Avro serializers",
+    "Kafka Streams": "Kafka Streams",
+    "Kafka Connect": "Kafka Connect",
+    "MirrorMaker": "MirrorMaker",
+    **{each: each for each in ("sarama", "kafka-go", "kafka-ts", "node-rdkafka", "Debezium")},
+}
+NOT_AT_THE_TOP = {"Flink's Avro serializers"}
+DAY = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+BY_HAND = "by hand"
+# What a section of docs/clients.md says of the clients that it names: an ability of the matrix, or any of them.
+CLAIMED = {
+    "Clients": "",
+    "Logins": "logins",
+    "Programs built on clients": "transactions",
+    "Serializers": "serializers",
+    "When brokers die": "fail-over",
+    "Pinned to a release": "",
+    "By hand": BY_HAND,
+    "Their own tests": BY_HAND,
+    "Old protocols": "old formats",
+    "What a client cannot use": "",
+}
+
 LINK = re.compile(r"\[[^]]+\]\((?![a-z]+:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -164,13 +200,41 @@ def test_each_line_beside_one_of_kafkas_log_is_logged_here() -> None:
     assert [line for line in named if not any(pattern.fullmatch(line) for pattern in patterns)] == []
 
 
-def test_what_clients_can_do_is_said_of_those_whose_tests_have_passed() -> None:
+def passed_by_client() -> dict[str, set[str]]:
+    """The abilities whose tests have passed, by client; of all its versions that the matrix has."""
     matrix = json.loads((ROOT / "tests/golden/client-matrix.json").read_text(encoding="utf-8"))
-    rows = [row for row in matrix["clients"] if row["cells"]]
-    page = " ".join((DOCS / "clients.md").read_text(encoding="utf-8").partition("\n\nEach client also")[0].split())
+    assert len(matrix["clients"]) == len(ROWS)
+    abilities: dict[str, set[str]] = {}
+    for row in matrix["clients"]:
+        assert not any("failed" in cell for cell in row["cells"].values()), row
+        name = row["client"].partition(" as ")[0]
+        abilities.setdefault(CLIENT_NAMES.get(name, name), set()).update(row["cells"])
+    return abilities
 
-    failed = [row for row in rows if any("failed" in cell for cell in row["cells"].values())]
-    assert failed == []
-    named = {row["client"].partition(" as ")[0] for row in rows}
-    assert [name for name in named - {"librdkafka", "Apache Kafka's own tools"} if name not in page] == []
-    assert len(rows) == len(ROWS)
+
+def clients_named(text: str) -> set[str]:
+    """The clients in a text, by their names in the matrix, or as they are for one that it lacks."""
+    known = "|".join(map(re.escape, sorted(CLIENT_NAMES, key=len, reverse=True)))
+    return {CLIENT_NAMES[name] for name in re.findall(rf"(?<![\w./-])(?:{known})(?![\w/-])", text)}
+
+
+def test_whatever_is_said_of_a_client_has_a_cell_or_a_day() -> None:
+    abilities = passed_by_client()
+    page = (DOCS / "clients.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    claims = [("", "", readme)]
+    for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        by_hand = CLAIMED.get(title) == BY_HAND and DAY.search(text)
+        paragraphs = [] if by_hand else [each for each in text.split("\n\n") if not DAY.search(each)]
+        claims += [(title, CLAIMED[title], each) for each in paragraphs]
+
+    without = [
+        (title, name, ability)
+        for title, ability, text in claims
+        for name in clients_named(text)
+        if not (ability in abilities.get(name, ()) if ability else abilities.get(name))
+    ]
+    assert without == []
+    intro = page.partition("\n## ")[0]
+    assert set(abilities) - clients_named(intro) - NOT_AT_THE_TOP == set()

@@ -26,7 +26,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.nightly,
+    pytest.mark.ability("serializers", "Flink"),
+]
 
 FLINK = "1.20.0"
 COORDINATES = (

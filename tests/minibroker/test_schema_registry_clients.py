@@ -68,6 +68,7 @@ def avro(fields: str) -> str:
     return f'{{"type":"record","name":"User","fields":[{{"name":"name","type":"string"}}{fields}]}}'
 
 
+@pytest.mark.ability("serializers", "confluent-kafka")
 def test_avro_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
     context = SerializationContext("avro", MessageField.VALUE)
     texts = [avro(""), avro(',{"name":"age","type":"int","default":-1}'), avro(',{"name":"mail","type":"string"}')]
@@ -83,6 +84,7 @@ def test_avro_records_outlive_their_schema(broker: minibroker.Broker, registry: 
     assert registry.get_versions("avro-value") == [1, 2]
 
 
+@pytest.mark.ability("serializers", "confluent-kafka")
 def test_json_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
     context = SerializationContext("json", MessageField.VALUE)
 
@@ -112,6 +114,7 @@ def protobuf(**fields: int) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("people.User"))
 
 
+@pytest.mark.ability("serializers", "confluent-kafka")
 def test_protobuf_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
     context = SerializationContext("protobuf", MessageField.VALUE)
     string, number = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_INT32
