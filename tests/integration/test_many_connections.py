@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,3 +109,60 @@ def test_readers_that_do_not_read_take_little_and_others_are_served(start_minibr
         assert peak_bytes(broker) - before < READERS * 4 * MB + SLACK_BYTES
         answer = slow[0].receive_frame()
         assert answer is not Closed and len(answer) > LOG_BATCHES * len(batch)
+
+
+ATTEMPTED = 20_000
+CLIENT_PROCESSES = 4  # none may have too many descriptors itself
+OWN_DESCRIPTORS = 500  # of the broker
+MOST_BYTES = 150 * MB
+# Opens connections, asks on each, prints how many were answered and how many closed, and keeps them to its input's end.
+ASKER = """
+import resource, socket, sys
+
+host, port, count, request = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+answered = closed = 0
+clients = [socket.create_connection((host, port), 60) for _ in range(count)]
+for client in clients:
+    try:
+        client.sendall(request)
+        is_answered = bool(client.recv(4))
+    except ConnectionError:
+        is_answered = False
+    answered += is_answered
+    closed += not is_answered
+print(answered, closed, flush=True)
+sys.stdin.read()
+"""
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.nightly
+def test_of_20000_connections_each_is_served_or_closed_and_others_go_on(start_minibroker: StartMinibroker) -> None:
+    broker = start_minibroker().wait_until_ready()
+    limit, _ = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    request = frame(ApiKey.API_VERSIONS, 0)
+    command = [sys.executable, "-c", ASKER, broker.host, str(broker.port)]
+    command += [str(ATTEMPTED // CLIENT_PROCESSES), request.hex()]
+    with connection_to(broker.bootstrap) as early, ExitStack() as clients:
+        askers = [
+            clients.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(CLIENT_PROCESSES)
+        ]
+        told = [first_line(asker).split() for asker in askers]
+
+        answered, closed = (sum(map(int, each)) for each in zip(*told, strict=True))
+        assert answered + closed == ATTEMPTED
+        assert answered >= min(ATTEMPTED, limit) - OWN_DESCRIPTORS
+        assert all(early.ask_for_versions().error_code == 0 for _ in range(10))
+        assert peak_bytes(broker) < MOST_BYTES
+
+        for asker in askers:
+            asker.communicate()
+    with connection_to(broker.bootstrap) as late:
+        assert late.ask_for_versions().error_code == 0
