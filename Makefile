@@ -21,6 +21,8 @@ IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { ex
 PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
+# A night has 10,000 seeds, and others than the night before.
+OF_THE_NIGHT ?= --seeds 3334 --first-seed $(shell expr $$(date +%s) / 86400 '*' 10000)
 MINUTES ?= 120
 BROKERS ?= 3
 SOURCES := broker protocol storage purgatory schemas simulation conformance zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
@@ -118,13 +120,13 @@ nightly: $(VENV)/.dev
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
-	@$(MAKE) --no-print-directory fuzz FUZZ="--runs 2500000"
+	@$(MAKE) --no-print-directory fuzz FUZZ="--runs 5000000 --minutes 60"
 	@$(BIN)/python -m tests.simulation.small_scope
 	@$(BIN)/python -m tests.simulation.small_scope_transactions
 	@$(IN_MEMORY) $(BIN)/python -m tests.simulation.small_scope_groups
-	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
-	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
-	@$(BIN)/minibroker simulate --zookeeper --seeds $(SEEDS)
+	@$(BIN)/minibroker simulate --brokers 3 $(OF_THE_NIGHT)
+	@$(BIN)/minibroker simulate --brokers 1 $(OF_THE_NIGHT)
+	@$(BIN)/minibroker simulate --zookeeper $(OF_THE_NIGHT)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20

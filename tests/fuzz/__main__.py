@@ -26,8 +26,8 @@ KEPT_BYTES_MAX = 600  # of an input
 LENGTH_MAX = 4096
 
 
-def fuzz(target: Target, runs: int, directory: Path) -> None:
-    """Mutate the inputs of a directory; ends the process. Prints the input of a finding."""
+def fuzz(target: Target, runs: int, seconds: int, directory: Path) -> None:
+    """Mutate the inputs of a directory, for so long if it is not 0; ends the process. Prints the input of a finding."""
     import atheris
 
     logging.getLogger().addHandler(logging.NullHandler())  # a line for each input that is refused fills a disk
@@ -49,6 +49,7 @@ def fuzz(target: Target, runs: int, directory: Path) -> None:
             raise
 
     options = [f"-runs={runs}", f"-max_len={LENGTH_MAX}", "-timeout=30", "-rss_limit_mb=4096", "-print_final_stats=1"]
+    options.append(f"-max_total_time={seconds}")
     options.append(f"-artifact_prefix={directory.parent}/")
     atheris.Setup([sys.argv[0], *options, str(directory)], run)
     atheris.Fuzz()
@@ -113,17 +114,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], help="all, unless some are named")
     parser.add_argument("--runs", type=int, default=RUNS, help="inputs of each target")
+    parser.add_argument("--minutes", type=float, default=0, help="of each target at most: some are 50 times as fast")
     parser.add_argument("--keep", action="store_true", help="add inputs that reach more lines to the corpus")
     parser.add_argument("--in", dest="directory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.directory is not None:
-        fuzz(TARGETS[options.targets[0]](INSTRUMENTED), options.runs, options.directory)
+        fuzz(TARGETS[options.targets[0]](INSTRUMENTED), options.runs, round(60 * options.minutes), options.directory)
     status = 0
     for name in options.targets or TARGETS:
         with tempfile.TemporaryDirectory(prefix="minibroker-fuzz-") as directory:
             inputs = Path(directory) / "inputs"
             inputs.mkdir()
             command = [sys.executable, "-m", "tests.fuzz", name, "--runs", str(options.runs), "--in", str(inputs)]
+            command += ["--minutes", str(options.minutes)]
             ended = subprocess.run(command, check=False).returncode
             status = status or ended
             if options.keep and not ended:
