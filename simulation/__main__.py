@@ -142,7 +142,7 @@ def run_one(options: argparse.Namespace, cluster: Cluster) -> int:
         show("  ", result.findings)
         print(f"  {result.events} events in {result.seconds:.1f} s of its time, {result.digest}")
     if result.findings and options.shrink:
-        print_shrunk(plan, result.findings[0], cluster)
+        print_shrunk(plan, result.findings, cluster)
     if result.findings and options.cause:
         from minibroker.simulation.shrinking import cause_of
 
@@ -153,15 +153,17 @@ def run_one(options: argparse.Namespace, cluster: Cluster) -> int:
     return 1 if result.findings else 0
 
 
-def print_shrunk(plan: Any, finding: Any, cluster: Cluster) -> None:
-    """Shrink a plan with a finding to one with its kind, and print it with the command that runs it."""
+def print_shrunk(plan: Any, findings: Sequence[Any], cluster: Cluster) -> None:
+    """Shrink a plan with findings to one with a kind of theirs, and print it with the command that runs it."""
     from minibroker.simulation.run import run
     from minibroker.simulation.shrinking import places_of, shrink
 
-    def fails(smaller: Any) -> bool:
-        return any(each.kind == finding.kind for each in run(smaller).findings)
+    kinds = {each.kind for each in findings}
 
-    shrunk = shrink(plan.until(finding.at), fails, SHRINK_SECONDS)
+    def fails(smaller: Any) -> bool:
+        return any(each.kind in kinds for each in run(smaller).findings)
+
+    shrunk = shrink(plan.until(findings[0].at), fails, SHRINK_SECONDS)
     places = ",".join(map(str, places_of(shrunk, cluster.draw(plan.seed)))) or "''"
     print(f"shrunk to {len(shrunk.events)} events; again, with what is planted:")
     print(f"  minibroker simulate {cluster} --seed {plan.seed} --only {places}")
@@ -229,7 +231,7 @@ def run_many(options: argparse.Namespace, cluster: Cluster, *, ends_at_first: bo
         from minibroker.simulation.run import run
 
         plan = cluster.draw(failed[0])
-        print_shrunk(plan, run(plan).findings[0], cluster)
+        print_shrunk(plan, run(plan).findings, cluster)
     return 1 if failed else 0
 
 

@@ -172,7 +172,7 @@ class SimulatedBroker:
         if self.process.is_alive:
             self._disk.kill(self.process)
             self._network.end(self.process, is_silent=True)
-        self._disk.lose_power(str(self.broker_id), self._world.random)
+        self._disk.lose_power(str(self.broker_id), self._world.source("power", self.broker_id))
 
     def stop(self) -> None:
         """As SIGTERM."""

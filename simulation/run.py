@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import trio
+from trio._core import _run as loop
 
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, choose_leader
@@ -50,7 +51,7 @@ from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, Topi
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
 from minibroker.simulation.stand_in import collected_at_end, in_place_of_the_system, replaced
-from minibroker.simulation.world import PROCESS, Died, OnEvent, World
+from minibroker.simulation.world import PROCESS, Died, OnEvent, OrderOfTasks, World
 
 CLIENT_HOST = "10.0.1.1"
 # A late EndTxn of transactions v1 ends the next transaction (KIP-890), and so may nothing of theirs be late.
@@ -154,6 +155,7 @@ def run_in_a_world(plan: Plan, cut_at: int, on_event: OnEvent | None) -> Result:
     try:
         with (
             in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000),
+            replaced(loop, "_r", OrderOfTasks(world)),
             replaced(controller, "unclean_elections", simulation.noting(controller.unclean_elections)),
         ):
             # In a context of its own: the next run would begin in the process that was polled last.
@@ -410,7 +412,8 @@ class Simulation:
                 return restart
             case "rot":
                 broker.kill()
-                self._world.note("rot", self._disk.rot(str(broker.broker_id), ROTTING, self._world.random))
+                chance = self._world.source("fault", fault)
+                self._world.note("rot", self._disk.rot(str(broker.broker_id), ROTTING, chance))
                 return restart
             case "kill_all":
                 for each in self.brokers.values():
@@ -425,7 +428,7 @@ class Simulation:
                     counts.append(0)  # cancels one that is on its way
                 topic = topics[fault.other % len(topics)]
                 replicas = [fault.broker, *(each for each in self.brokers if each != fault.broker)]
-                count = self._world.random.choice(counts)
+                count = self._world.source("fault", fault).choice(counts)
                 await self._ask_controller(
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
                     0,

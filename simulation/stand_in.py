@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from random import Random
 from typing import Any
 
 import trio
@@ -17,7 +16,7 @@ from minibroker.broker.upkeep import threads, upkeep
 from minibroker.broker.wings.several import directory_watch, shared_state
 from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
-from minibroker.simulation.world import EPOCH_MS, World
+from minibroker.simulation.world import EPOCH_MS, Chance, World
 from minibroker.storage import chance, real_time
 from minibroker.storage.data_dir import log_manager
 from minibroker.storage.files import disk
@@ -98,7 +97,7 @@ def in_place_of_the_system(
     with ExitStack() as at_end:
         vars(disk)["close"] = close
         at_end.callback(chance.follow, None)
-        chance.follow(Random(world.random.getrandbits(64)))
+        chance.follow(Chance(world))
         for module, name, value in replacements:
             at_end.enter_context(replaced(module, name, value))
         yield

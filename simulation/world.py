@@ -202,14 +202,41 @@ class Steps(trio.abc.Instrument):
 OnEvent = Callable[["World", tuple[object, ...]], None]
 
 
+class OrderOfTasks:
+    """In place of trio's generator, which shuffles the tasks of a batch: each draws its place for itself."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def shuffle(self, tasks: list[Any]) -> None:
+        source = self._world.source
+        tasks.sort(key=lambda task: source("order", task.context.get(PROCESS)).random())
+
+
+class Chance(Random):
+    """Draws from the generator of the process that runs."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(0)
+        self._world = world
+
+    def random(self) -> float:
+        return self._world.random.random()
+
+    def getrandbits(self, bits: int, /) -> int:
+        return self._world.random.getrandbits(bits)
+
+
 class World:
-    """`random` is for what happens, never for what is planned.
+    """`random` is for what happens, never for what is planned. Each process draws from a generator of its own, and so
+    does each fault: without one of them the others draw the same, and a run differs only by what has followed from it.
 
     `cut` is set with the event that has the number `cut_at`, and `on_event` gets each.
     """
 
     def __init__(self, seed: int, *, cut_at: int = 0, on_event: OnEvent | None = None) -> None:
-        self.random = Random(f"world {seed}")
+        self._seed = seed
+        self._sources: dict[tuple[str, str], Random] = {}
         self.current: Process | None = None
         self.events = 0
         self.steps = 0
@@ -223,7 +250,19 @@ class World:
         self._cut_at = cut_at
         self._on_event = on_event
         vars(loop)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-        loop._r.seed(seed)
+
+    @property
+    def random(self) -> Random:
+        """The generator of the process that runs."""
+        return self.source("process", self.current)
+
+    def source(self, kind: str, owner: object) -> Random:
+        """Return the generator of an owner, by its name, for a kind of things."""
+        key = kind, str(owner)
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = Random(f"world {self._seed} {kind} {owner}")
+        return found
 
     def begin(self, scope: trio.CancelScope) -> None:
         """Take over the loop; call it in the run, which this scope ends."""
