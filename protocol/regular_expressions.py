@@ -2,19 +2,24 @@
 
 The syntax is that of RE2, which Kafka takes too: it has no backreferences and no lookaround, so an expression is a set
 of states that move together, once for each character of a text. Python's `re` backtracks, and `(a+)+b` would stop the
-broker. Classes of Unicode (`\\pL`), octal escapes and lines within a text (`(?m)`) are not supported.
+broker. Classes of Unicode (`\\pL`), octal escapes, lines within a text (`(?m)`) and the other case of ranges
+beyond ASCII are not supported.
 """
 
 from __future__ import annotations
 
 import string
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
 Characters = tuple[tuple[int, int], ...]  # ranges of code points: sorted, apart from each other, both ends included
 LAST_CHARACTER = 0x10FFFF
-MOST_FOLDED = 0x600  # characters of a range whose other case is looked for
+
+
+SMALL, CAPITAL = (ord("a"), ord("z")), (ord("A"), ord("Z"))
+BETWEEN_CASES = SMALL[0] - CAPITAL[0]
 
 
 def characters(found: Iterable[str]) -> Characters:
@@ -114,6 +119,8 @@ class Regex:
     """A regular expression that matches whole texts. Raises RegexError."""
 
     def __init__(self, pattern: str) -> None:
+        if len(pattern) > MOST_INSTRUCTIONS:
+            raise RegexError("expression is too large")
         program = Program()
         self._start = frozenset({Parser(pattern).parse()(program, MATCH)})
         self._steps = program.steps
@@ -157,7 +164,8 @@ class Regex:
 
 def is_among(character: str, found: Characters) -> bool:
     code = ord(character)
-    return any(low <= code <= high for low, high in found)
+    place = bisect_right(found, (code, LAST_CHARACTER)) - 1
+    return place >= 0 and code <= found[place][1]
 
 
 def holds(at: At, before: str, after: str) -> bool:
@@ -231,11 +239,18 @@ class Parser:
         return taken(self._folded(characters(character)))
 
     def _folded(self, found: Characters) -> Characters:
+        """Return the characters in both cases, if case does not matter; ranges beyond ASCII as they are."""
         if not self._ignores_case:
             return found
-        small = [chr(code) for low, high in found if high - low < MOST_FOLDED for code in range(low, high + 1)]
-        cases = [each for pair in [(one.lower(), one.upper()) for one in small] for each in pair if len(each) == 1]
-        return united((*found, *characters(cases)))
+        both = list(found)
+        for low, high in found:
+            if low == high:
+                cases = chr(low).lower() + chr(low).upper()
+                both += characters(cases) if len(cases) == 2 else ()  # ß has no single capital
+            for (first, last), distance in ((SMALL, -BETWEEN_CASES), (CAPITAL, BETWEEN_CASES)):
+                if low <= last and first <= high:
+                    both.append((max(low, first) + distance, min(high, last) + distance))
+        return united(both)
 
     def _group(self) -> Part | None:
         """A group; None for flags that hold up to the end of the group around them."""
@@ -368,6 +383,8 @@ class Parser:
 
     def _repetition(self) -> tuple[int, int | None] | None:
         """Read how often the part before comes; None if that is not said."""
+        if self._peek() not in ("*", "+", "?", "{"):
+            return None
         for operator, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(operator):
                 return bounds

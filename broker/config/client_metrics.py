@@ -8,6 +8,7 @@ one, it keeps the configs for who describes them, and for who asks for subscript
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from minibroker.broker.config.settings.types import INT, InvalidValueError
@@ -15,6 +16,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.regular_expressions import Regex, RegexError
 
 INTERVAL_MS, MATCH, METRICS = "interval.ms", "match", "metrics"
+EXPRESSIONS_KEPT = 100
 LEAST_INTERVAL_MS, GREATEST_INTERVAL_MS = 100, 3_600_000
 SELECTORS = {
     "client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address",
@@ -63,25 +65,27 @@ def check_interval(text: str) -> None:
 
 def check_pattern(pattern: str) -> None:
     selector, _, expression = (each.strip() for each in pattern.partition("="))
-    if selector not in SELECTORS or not expression or "=" in expression or not is_expression(expression):
+    if selector not in SELECTORS or not expression or "=" in expression or expression_of(expression) is None:
         raise invalid(f"Illegal client matching pattern: {pattern}")
 
 
-def is_expression(text: str) -> bool:
+@lru_cache(maxsize=EXPRESSIONS_KEPT)
+def expression_of(text: str) -> Regex | None:
     try:
-        return bool(Regex(text))
+        return Regex(text)
     except RegexError:
-        return False
+        return None
 
 
 def is_match(patterns: str, attributes: Mapping[str, str]) -> bool:
     """Whether a client has all the attributes, by their selectors, that a config `match` names. What an earlier
     minibroker accepted, and is no expression here, matches none."""
-    pairs = [each.partition("=")[::2] for each in patterns.split(",") if each.strip()]
-    return all(
-        is_expression(expression.strip()) and Regex(expression.strip()).matches(attributes[selector.strip()])
-        for selector, expression in pairs
-    )
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        selector, _, text = pattern.partition("=")
+        expression = expression_of(text.strip())
+        if expression is None or not expression.matches(attributes[selector.strip()]):
+            return False
+    return True
 
 
 def invalid(message: str) -> KafkaError:

@@ -50,6 +50,11 @@ MATCHES = [
     ("[à-ü]+", "é", True),
     ("(?i)É[^b]", "éß", True),
     ("(?i)[^b]", "B", False),
+    ("(?i)[a-fÀ-Ü]", "E", True),
+    ("(?i)[^B-Z]+", "Aa", True),
+    ("(?i)[^B-Z]+", "x", False),
+    ("(?i)[À-Ü]", "à", False),  # ranges beyond ASCII are taken as they are
+    ("(?i)ß", "S", False),
     (r"a\sb\t[[:punct:]]", "a b\t:", True),
     (r"[^\w]+", ": ", True),
     (r"[\C]+", "ä\n", True),
@@ -81,6 +86,7 @@ REFUSED = {
     "(?P<x": "invalid named capture",
     "((a{100}){100}){100}": "expression is too large",
     "(" * 101 + ")" * 101: "expression nests too deeply",
+    "a" * 5001: "expression is too large",
 }
 
 
@@ -122,4 +128,6 @@ def test_an_expression_that_python_would_take_years_for_takes_no_time() -> None:
 
     assert not Regex("(a+)+b").matches("a" * 249)
     assert Regex("(a?){200}(a{1,10}){1,10}").matches("a" * 249)
+    assert not Regex("(?i)" + r"[a-\x{5ff}]" * 400).matches("a" * 249)
+    assert not Regex(f"[{''.join(map(chr, range(256, 2256, 2)))}]" + "{1000}").matches("a" * 249)
     assert time.perf_counter() - began < 2
