@@ -28,6 +28,13 @@ SIZE = struct.Struct(">i")
 # It follows size and correlation id in every version: the client does not know the version yet.
 ERROR_OF_API_VERSIONS = slice(8, 10)
 ANSWERS_WITH_IDS = (ApiKey.METADATA, ApiKey.CREATE_TOPICS)
+# What ends an exchange.
+OUTCOMES = {
+    Kind.RESPONSE: "answered",
+    Kind.NO_RESPONSE: "no response",
+    Kind.REFUSED: "refused",
+    Kind.CLOSED: "closed",
+}
 NO_TOPICS: Mapping[bytes, TopicById] = {}
 REFUSED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
@@ -146,13 +153,7 @@ class Exchange:
 
     def end(self, entry: Entry) -> Exchange:
         """Set the outcome, from the entry that ends this exchange."""
-        outcomes = {
-            Kind.RESPONSE: "answered",
-            Kind.NO_RESPONSE: "no response",
-            Kind.REFUSED: "refused",
-            Kind.CLOSED: "closed",
-        }
-        self.outcome = outcomes[entry.kind]
+        self.outcome = OUTCOMES[entry.kind]
         self.reason = entry.text
         self.response_frame = entry.frame
         self.latency_ms = (entry.time_ns - self.time_ns) / 1e6
@@ -224,6 +225,8 @@ class ExchangeReader:
             yield from (each.end(entry._replace(kind=Kind.CLOSED, text="")) for each in ended)
             yield Event("started", entry.time_ns, 0, "", entry.text)
             return
+        if ended and entry.kind not in OUTCOMES:
+            raise TranscriptError(f"connection {number} has a pending request, and {entry.kind.name.lower()} follows")
         for each in ended:
             self._learn_names(each.end(entry))
             yield each

@@ -110,6 +110,15 @@ def test_a_connection_has_one_request_in_hand(conversation: Conversation) -> Non
         list(read_transcript(conversation.close()))
 
 
+@pytest.mark.parametrize("kind", [Kind.OPENED, Kind.ENDED])
+def test_what_cannot_follow_a_request_is_damage(conversation: Conversation, kind: Kind) -> None:
+    conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
+    conversation.tell(kind)
+
+    with pytest.raises(TranscriptError, match=f"connection 1 has a pending request, and {kind.name.lower()} follows"):
+        list(read_transcript(conversation.close()))
+
+
 def test_a_broker_without_a_transcript_fails_with_the_option_for_one() -> None:
     broker = Broker()
 
