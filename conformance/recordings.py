@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.profiles import RELEASES, profile_of
-from minibroker.conformance.answers import Plain, differing
+from minibroker.conformance.answers import Plain
 from minibroker.conformance.generator import FAMILIES, generated
 from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.steps import Batch, Joined, Script, Step, Wrapper, read_script
@@ -106,18 +106,6 @@ def name_of(text: str) -> Name:
     return int(text) if text.isdecimal() else text
 
 
-def write_recording(recording: Recording) -> None:
-    kept = recording._asdict()
-    del kept["name"]
-    write(f"{recording.name}.json.gz", kept)
-
-
-def write(file_name: str, kept: Any) -> None:
-    """Write what holds no time: the same answers are the same bytes."""
-    text = json.dumps(kept, separators=(",", ":"))
-    (FOLDER / file_name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-
-
 def script_of(name: Name, versions: Mapping[int, tuple[int, int]]) -> Script:
     """A conversation in versions that a release offers."""
     has_old_formats = versions[FETCH][0] < FIRST_VERSION_OF_BATCHES
@@ -170,14 +158,6 @@ def pruned(fields: Sequence[Any], version: int, answer: Plain) -> Plain:
             is_rows = isinstance(kind, Array) and kind.element is None and isinstance(value, list)
             found[field.name] = [pruned(kind.fields, version, row) for row in value] if is_rows else value
     return found
-
-
-def deltas_between(kafkas: Sequence[Plain], others: Sequence[Plain]) -> list[Delta]:
-    return [
-        Delta(number, path, value)
-        for number, (theirs, ours) in enumerate(zip(kafkas, others, strict=True))
-        for path, value, _ in differing(theirs, ours)
-    ]
 
 
 def patched(answer: Plain, path: str, value: Plain) -> Plain:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from benchmarks.later_kafka import LaterKafka
 from minibroker.conformance.answers import Plain
 from minibroker.conformance.conversation import SocketPeer
-from minibroker.conformance.holding import Difference, first_difference, wait_for_coordinator
 from minibroker.conformance.steps import Script, script_text
+from tests.conformance.comparing import Difference, first_difference, wait_for_coordinator
 from tests.conformance.generated_consumer_groups import generated_consumer_groups
 from tests.conformance.recording import abridged
 from tests.conformance.recordings import Comparison, read

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.later_kafka import LaterKafka
 from minibroker.conformance.answers import Plain
 from minibroker.conformance.conversation import SocketPeer
-from minibroker.conformance.holding import first_difference, wait_for_coordinator
 from minibroker.conformance.steps import Script
+from tests.conformance.comparing import first_difference, wait_for_coordinator
 from tests.conformance.consumer_groups import KAFKA_SETTINGS, SETTINGS
 from tests.conformance.recordings import GOLDEN, Comparison
 from tests.conformance.scripts import conversations

@@ -12,9 +12,10 @@ from pathlib import Path
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker.conformance.answers import Plain
 from minibroker.conformance.conversation import CORRELATION_BYTES, SocketPeer
-from minibroker.conformance.holding import SETTINGS, Difference, cleaning, first_difference, wait_for_coordinator
+from minibroker.conformance.holding import SETTINGS, cleaning
 from minibroker.conformance.steps import Script, Step
 from minibroker.protocol.api import API_TABLE, ApiKey
+from tests.conformance.comparing import Difference, first_difference, wait_for_coordinator
 from tests.integration.brokers import Minibroker
 
 # Requests of all connections are served in the order in which they arrive.

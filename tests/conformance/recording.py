@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from minibroker.conformance.answers import Plain
-from minibroker.conformance.holding import first_difference
+from tests.conformance.comparing import first_difference
 from tests.conformance.pair import running_pair
 from tests.conformance.recordings import Comparison, read
 from tests.conformance.scripts import OF_KAFKA_2_0

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.later_kafka import LaterKafka
 from minibroker.conformance.answers import Plain
 from minibroker.conformance.conversation import NO_ANSWER, SocketPeer
-from minibroker.conformance.holding import Difference, first_difference, wait_for_coordinator
 from minibroker.conformance.steps import Script
+from tests.conformance.comparing import Difference, first_difference, wait_for_coordinator
 from tests.conformance.consumer_groups import RELEASE
 from tests.conformance.generated_share_groups import BEATS_TO_BEGIN, generated_share_group
 from tests.conformance.recording import abridged

@@ -9,11 +9,12 @@ import pytest
 
 from minibroker.conformance.answers import Masks, Plain, differences
 from minibroker.conformance.conversation import Transcript
-from minibroker.conformance.recordings import Delta, deltas_between, patched
+from minibroker.conformance.recordings import Delta, patched
 from minibroker.conformance.steps import call
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
+from tests.conformance.comparing import deltas_between
 from tests.protocol.batch_bytes import commit_marker
 
 NOW_MS = 1_700_000_000_000

@@ -14,9 +14,10 @@ import pytest
 from minibroker import Broker
 from minibroker.conformance import judge
 from minibroker.conformance.__main__ import main
-from minibroker.conformance.holding import SETTINGS, wait_for_coordinator
+from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.patient_peer import PatientPeer
 from minibroker.conformance.recordings import NAMES, Name, Recording, digest_of, read_recording
+from tests.conformance.comparing import wait_for_coordinator
 from tests.conformance.planted import MUTANTS, WRONG, found
 
 pytestmark = pytest.mark.integration

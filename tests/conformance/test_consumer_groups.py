@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from minibroker.conformance.holding import Difference, first_difference
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance import group_directory
+from tests.conformance.comparing import Difference, first_difference
 from tests.conformance.consumer_groups import (
     LATER_IN_KAFKA,
     SETTINGS,

@@ -12,11 +12,12 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.conformance.generator import generated
-from minibroker.conformance.holding import SETTINGS, first_difference
+from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.shrinking import shrunk
 from minibroker.conformance.steps import read_script, script_text
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import MakeBroker
+from tests.conformance.comparing import first_difference
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.recording import abridged, prefix_of, recorded
 from tests.conformance.scripts import OF_KAFKA_2_0

@@ -16,10 +16,10 @@ from benchmarks.later_kafka import LaterKafka
 from minibroker.broker.config.profiles import RELEASES, Habit, profile_of
 from minibroker.conformance.answers import Plain, differences
 from minibroker.conformance.conversation import CLOSED, SocketPeer
-from minibroker.conformance.holding import wait_for_coordinator
 from minibroker.conformance.steps import Script, Step, call
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.api_table import LATER_RELEASES, RELEASES_UNTIL_2_0, versions_of
+from tests.conformance.comparing import wait_for_coordinator
 from tests.conformance.scripts import conversations
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import JAVA_OF_RELEASES, Client, ClientError

@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.conformance.conversation import SocketPeer
-from minibroker.conformance.holding import wait_for_coordinator
 from minibroker.conformance.recordings import NAMES
 from minibroker.conformance.steps import call
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.api_table import RELEASES_UNTIL_2_0, versions_of
+from tests.conformance.comparing import wait_for_coordinator
 from tests.conformance.digests import apache_kafka
 from tests.integration.brokers import Minibroker
 from tests.integration.clients import ClientError
