@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
@@ -24,6 +25,7 @@ from minibroker.simulation.planting import Planter
 from tests.integration.brokers import Minibroker
 from tests.mutants.table import mutants
 
+END_SECONDS = 10.0  # for a broker that takes no more connections
 # What the source does otherwise, of tests/mutants.
 MUTANTS = (
     "In versions 0 to 2 the byte limit is hard",
@@ -166,8 +168,10 @@ def found(name: str, directory: Path, recording: Recording, most: int, only: Col
                 if judge.findings:
                     return judge.held, str(next(iter(judge.findings)))
     except OSError as error:
-        if broker.process.poll() is None:
-            raise
+        try:
+            broker.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise error from None
         return most, f"it has ended: {error}"
     finally:
         broker.kill()
