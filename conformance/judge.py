@@ -149,9 +149,9 @@ class Side:
 
     def settings(self, names: Collection[str]) -> dict[str, str | None]:
         """The values of these settings, by name, as the broker describes them; none without DescribeConfigs."""
-        first, last = self.versions.get(ApiKey.DESCRIBE_CONFIGS, (0, -1))
-        if last < 0:
+        if ApiKey.DESCRIBE_CONFIGS not in self.versions:
             return {}
+        first, _ = self.versions[ApiKey.DESCRIBE_CONFIGS]
         asked = [(BROKER, str(self.peer.node_id), list(names))]
         answer = self.peer.asked(ApiKey.DESCRIBE_CONFIGS, first, resources=asked)
         return {} if isinstance(answer, str) else {row.name: row.value for one in answer.results for row in one.configs}
@@ -235,7 +235,7 @@ class Judge:
         self._side.learn_id()
         wanted = {name: str(value) for name, value in recording.settings.items()}
         settings = self._side.settings(wanted)
-        # The settings of the broker, by name, that are not as they were for the recording, and those.
+        # By name, the broker's settings that are not as they were for the recording, each with that one.
         self.other_settings = {
             name: (has, wanted[name]) for name, has in settings.items() if has != wanted.get(name, has)
         }

@@ -2,8 +2,8 @@
 
 The syntax is that of RE2, which Kafka takes too: it has no backreferences and no lookaround, so an expression is a set
 of states that move together, once for each character of a text. Python's `re` backtracks, and `(a+)+b` would stop the
-broker. Classes of Unicode (`\\pL`), octal escapes, lines within a text (`(?m)`) and the other case of ranges
-beyond ASCII are not supported.
+broker. Classes of Unicode (`\\pL`) and octal escapes are refused. Lines within a text (`(?m)`) and the other case of
+ranges beyond ASCII are not looked for.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 Characters = tuple[tuple[int, int], ...]  # ranges of code points: sorted, apart from each other, both ends included
 LAST_CHARACTER = 0x10FFFF
-
-
 SMALL, CAPITAL = (ord("a"), ord("z")), (ord("A"), ord("Z"))
 BETWEEN_CASES = SMALL[0] - CAPITAL[0]
 
@@ -383,8 +381,6 @@ class Parser:
 
     def _repetition(self) -> tuple[int, int | None] | None:
         """Read how often the part before comes; None if that is not said."""
-        if self._peek() not in ("*", "+", "?", "{"):
-            return None
         for operator, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(operator):
                 return bounds

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import trio
-from trio._core import _run as loop
 
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, choose_leader
@@ -51,7 +50,7 @@ from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, Topi
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
 from minibroker.simulation.stand_in import collected_at_end, in_place_of_the_system, replaced
-from minibroker.simulation.world import PROCESS, Died, OnEvent, OrderOfTasks, World
+from minibroker.simulation.world import PROCESS, Died, OnEvent, World
 
 CLIENT_HOST = "10.0.1.1"
 # A late EndTxn of transactions v1 ends the next transaction (KIP-890), and so may nothing of theirs be late.
@@ -155,7 +154,6 @@ def run_in_a_world(plan: Plan, cut_at: int, on_event: OnEvent | None) -> Result:
     try:
         with (
             in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000),
-            replaced(loop, "_r", OrderOfTasks(world)),
             replaced(controller, "unclean_elections", simulation.noting(controller.unclean_elections)),
         ):
             # In a context of its own: the next run would begin in the process that was polled last.

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import trio
+from trio._core import _run as loop
 
 from minibroker.broker import app
 from minibroker.broker.network import sockets
@@ -16,7 +17,7 @@ from minibroker.broker.upkeep import threads, upkeep
 from minibroker.broker.wings.several import directory_watch, shared_state
 from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
-from minibroker.simulation.world import EPOCH_MS, Chance, World
+from minibroker.simulation.world import EPOCH_MS, Chance, OrderOfTasks, World
 from minibroker.storage import chance, real_time
 from minibroker.storage.data_dir import log_manager
 from minibroker.storage.files import disk
@@ -85,6 +86,7 @@ def in_place_of_the_system(
         (waiting, "sleep", lambda seconds: world.block(world.own_seconds() + seconds)),
         (threads, "run_sync", run_sync),
         (trio, "sleep", world.clock.sleep),
+        (loop, "_r", OrderOfTasks(world)),
         (log_manager, "in_threads", lambda work, logs: [work(each) for each in logs]),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
         (shared_state, "COMPACTED_BYTES", 4096),  # so that journals are written anew in a short life

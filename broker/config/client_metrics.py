@@ -78,8 +78,10 @@ def expression_of(text: str) -> Regex | None:
 
 
 def is_match(patterns: str, attributes: Mapping[str, str]) -> bool:
-    """Whether a client has all the attributes, by their selectors, that a config `match` names. What an earlier
-    minibroker accepted, and is no expression here, matches none."""
+    """Whether a client has all the attributes that a config `match` names by their selectors.
+
+    An expression that only an earlier minibroker accepted matches no client.
+    """
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         selector, _, text = pattern.partition("=")
         expression = expression_of(text.strip())

@@ -245,8 +245,7 @@ class Profile(NamedTuple):
     @property
     def resource_types(self) -> tuple[int, ...]:
         """The types of resources that have configs, besides topics and brokers."""
-        later = after(self.name) if self.release else set()
-        return tuple(kind for kind, since in RESOURCE_TYPES_SINCE.items() if since not in later)
+        return tuple(kind for kind, since in RESOURCE_TYPES_SINCE.items() if self.is_since(since))
 
     def is_since(self, release: str) -> bool:
         """Whether it has what a release of Kafka brought."""

@@ -114,7 +114,7 @@ NOT_OFFERED = {
         (80, "AddRaftVoter RemoveRaftVoter"),
         (94, "UnregisterController"),
     ),
-    "listed with a receiver of client metrics, which this broker has not; whoever asks is answered": (
+    "listed with a receiver of client metrics, which this broker lacks; a client that asks is answered": (
         (71, "GetTelemetrySubscriptions PushTelemetry"),
     ),
     "there are no streams groups": (

@@ -27,7 +27,7 @@ GetTelemetrySubscriptionsResponse = versions("GetTelemetrySubscriptionsResponse"
     "push_interval_ms" / Int32sb,
     "telemetry_max_bytes" / Int32sb,
     "delta_temporality" / Boolean,                             # counters are sent as what was added since
-    "requested_metrics" / array_of(String),                    # the first letters of their names; "" asks for all
+    "requested_metrics" / array_of(String),                    # prefixes of their names; "*" asks for all
     flexible=0,
 )  # fmt: skip
 

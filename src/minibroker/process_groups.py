@@ -14,8 +14,8 @@ WATCHER = "trap '' TERM INT HUP QUIT ABRT; read -r _; kill -s KILL 0"
 class ProcessGroup:
     """A process group for `subprocess.Popen(process_group=group.id)`.
 
-    All of it is killed when it is closed, and when this process ends. Until then the id is no other's: it is that of a
-    shell in the group, which waits for the end.
+    All of it is killed when it is closed, and when this process ends. A shell in the group waits for that, and keeps
+    the group's id from being given to another one.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,6 @@ It is kept in two records: what it is and subscribes to, and the partitions that
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from minibroker.protocol.consumer_group_records import (
     RecordType,
 )
 from minibroker.protocol.message_values import NEW_EPOCH
+from minibroker.protocol.primitives import topic_id_text
 from minibroker.storage import chance
 
 # By topic id, partitions with the member epoch in which each was assigned. Never changed in place.
@@ -152,7 +152,7 @@ class ConsumerMember(NamedTuple):
 def new_member_id() -> str:
     """A random id, in the form of Kafka's Uuid: without a dash in front."""
     while True:
-        member_id = base64.urlsafe_b64encode(chance.new_uuid().bytes).rstrip(b"=").decode()
+        member_id = topic_id_text(chance.new_uuid().bytes)
         if not member_id.startswith("-"):
             return member_id
 

@@ -99,7 +99,7 @@ class RegexRefresh:
         try:
             topics, now_ms = self._changes.topics, self._changes.now_ms()
             version = topics.version
-            regexes = {pattern: Regex(pattern) for pattern in patterns if is_valid(group_id, pattern)}
+            regexes = {each: regex for each in patterns if (regex := usable(group_id, each)) is not None}
             found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
             for number, name in enumerate(topics.names, start=1):
                 matching = [pattern for pattern, regex in regexes.items() if regex.matches(name)]
@@ -140,11 +140,10 @@ def check(pattern: str) -> None:
         ) from None
 
 
-def is_valid(group_id: str, pattern: str) -> bool:
-    """Whether an expression can be used: one that was stored by another Kafka may not be."""
+def usable(group_id: str, pattern: str) -> Regex | None:
+    """Return an expression; None for one that cannot be used here, which another Kafka has stored."""
     try:
-        Regex(pattern)
+        return Regex(pattern)
     except RegexError as error:
         logger.warning("group %s: the regular expression %s matches no topic: %s", group_id, pattern, error)
-        return False
-    return True
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,13 +10,14 @@ from minibroker.broker.config.client_metrics import CLIENT_METRICS_CONFIGS, INTE
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import Codec, decompress
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.java_hash import as_int, uuid_hash
+from minibroker.protocol.primitives import topic_id_text
 
 ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = int(CLIENT_METRICS_CONFIGS[INTERVAL_MS].default)
 MAX_BYTES = 1024 * 1024  # of a push, as telemetry.max.bytes of kafka
 MOST_INSTANCES = 16_384
 RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
-MASK_32, SIGN_32 = 0xFFFF_FFFF, 1 << 31
 MAY_ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 Configs = Mapping[str, Mapping[str, str]]  # of client metrics, by the name of the subscription
@@ -103,7 +103,7 @@ class Instances:
         """The client of this id, begun anew if the configs have changed since. `attributes` are by their selectors."""
         found = self._by_id.pop(instance_id, None)
         if found is None or found.configs is not configs:
-            named = {"client_instance_id": urlsafe_b64encode(instance_id).rstrip(b"=").decode(), **attributes}
+            named = {"client_instance_id": topic_id_text(instance_id), **attributes}
             found = Instance(subscription_of(instance_id, named, configs), configs)
         self._by_id[instance_id] = found
         if len(self._by_id) > MOST_INSTANCES:
@@ -123,10 +123,4 @@ def subscription_of(instance_id: bytes, attributes: Mapping[str, str], configs: 
         metrics = [ALL_METRICS]
     interval_ms = min([DEFAULT_INTERVAL_MS, *[int(each.get(INTERVAL_MS, DEFAULT_INTERVAL_MS)) for each in matched]])
     checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode(), 0)
-    number = checksum ^ java_hash_of_uuid(instance_id)
-    return Subscription((number ^ SIGN_32) - SIGN_32, interval_ms, metrics)
-
-
-def java_hash_of_uuid(uuid: bytes) -> int:
-    both = int.from_bytes(uuid[:8]) ^ int.from_bytes(uuid[8:])
-    return (both >> 32 ^ both) & MASK_32
+    return Subscription(as_int(checksum ^ uuid_hash(instance_id)), interval_ms, metrics)

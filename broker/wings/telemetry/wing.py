@@ -1,7 +1,7 @@
 """GetTelemetrySubscriptions v0 and PushTelemetry v0 (KIP-714), as a Kafka 4.4 without a receiver of client metrics.
 
-ApiVersions does not list them then, so clients do not ask; whoever asks all the same gets the subscriptions that the
-configs of client metrics make, and what it pushes is checked and dropped.
+ApiVersions does not list them without a receiver. A client that asks all the same gets the subscriptions that the
+configs of client metrics make. What it pushes is checked, and dropped.
 """
 
 from __future__ import annotations
