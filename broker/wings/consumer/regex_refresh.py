@@ -99,7 +99,8 @@ class RegexRefresh:
         try:
             topics, now_ms = self._changes.topics, self._changes.now_ms()
             version = topics.version
-            regexes = {each: regex for each in patterns if (regex := usable(group_id, each)) is not None}
+            compiled = [(pattern, usable(group_id, pattern)) for pattern in patterns]
+            regexes = {pattern: regex for pattern, regex in compiled if regex is not None}
             found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
             for number, name in enumerate(topics.names, start=1):
                 matching = [pattern for pattern, regex in regexes.items() if regex.matches(name)]
